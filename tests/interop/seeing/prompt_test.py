@@ -4,18 +4,14 @@
   prompt_test.py FAULTLINE_PERF RING_TOML MAN_PAGE"""
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 
-from terminal import Terminal, pyte
+from terminal import Terminal, lib, pyte
 
 PERF, RING, PAGE = (os.path.realpath(path) for path in sys.argv[1:4])
 BOTH = [PERF, "--config", RING, "--both", "--", "-i"]
-WAIT_S = 60
 LINES = 200
 
 # The rates of a run end with it, and its QPs exist until stop.
@@ -69,7 +65,7 @@ MISTAKES = {
 
 
 def script(text, *options):
-    result = subprocess.run([*BOTH, *options], input=text, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    result = lib.call([*BOTH, *options], status=None, input=text)
     return result.returncode, result.stdout, result.stderr
 
 
@@ -132,33 +128,22 @@ def check_help():
 
 
 def check_lost_peer():
-    folder = tempfile.mkdtemp(prefix="faultline-prompt-")
-    programs = []
-    try:
-        for role, address in (("server", 1), ("client", 2)):
-            with open(f"{folder}/{role}.toml", "w", encoding="utf-8") as file:
-                file.write(f'[[device]]\nname = "faultline0"\nip = "198.18.0.{address}/24"\n[device.port]\nkind = "memif"\n'
-                           f'role = "{role}"\nsocket = "{folder}/wire.sock"\n')
-        server = subprocess.Popen([PERF, "--config", f"{folder}/server.toml", "--server", "--listen", "127.0.0.1", "--port", "0"],
-                                  stdout=subprocess.PIPE, text=True)
-        programs.append(server)
-        port = re.search(r"(\d+)$", server.stdout.readline().strip())[1]
-        client = subprocess.Popen([PERF, "--config", f"{folder}/client.toml", "--client", "127.0.0.1", "--port", port, "--", "-i"],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        programs.append(client)
-        client.stdin.write("start\nshow rates 0.1 1\nshow qp\n")
-        client.stdin.flush()
-        while " RTS " not in (line := client.stdout.readline()):
-            assert line, "no line of a queue pair"
-        server.kill()
-        # The QP retries before it fails, so the traffic ends by itself.
-        _, errors = client.communicate("show rates 0.1 5\nstop\nshow config\n", timeout=WAIT_S)
-        assert client.returncode == 1 and "faultline-perf: the run failed: " in errors, (client.returncode, errors)
-    finally:
-        for program in programs:
-            program.kill()
-            program.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+    folder = lib.own_runtime_folder()
+    for role, address in (("server", 1), ("client", 2)):
+        (folder / f"{role}.toml").write_text(f'[[device]]\nname = "faultline0"\nip = "198.18.0.{address}/24"\n[device.port]\nkind = "memif"\n'
+                                             f'role = "{role}"\nsocket = "{folder}/wire.sock"\n', encoding="utf-8")
+    server = lib.start([PERF, "--config", f"{folder}/server.toml", "--server", "--listen", "127.0.0.1", "--port", "0"], name="server")
+    port = lib.await_line(server, r"(\d+)$").group(1)
+    client = lib.start([PERF, "--config", f"{folder}/client.toml", "--client", "127.0.0.1", "--port", port, "--", "-i"], name="client",
+                       errors_apart=True, stdin=subprocess.PIPE, text=True)
+    client.stdin.write("start\nshow rates 0.1 1\nshow qp\n")
+    client.stdin.flush()
+    lib.await_line(client, " RTS ", "a line of a queue pair")
+    server.end()
+    # The QP retries before it fails, so the traffic ends by itself.
+    client.stdin.write("show rates 0.1 5\nwait\nstop\nshow config\n")
+    client.stdin.close()
+    assert client.wait() == 1 and "faultline-perf: the run failed: " in client.error_text(), (client.returncode, client.error_text())
 
 
 def on_terminal():
@@ -198,11 +183,9 @@ def main():
     check_help()
     check_lost_peer()
     if pyte is None:
-        print("SKIPPED: python3-pyte is not installed")
-        return 77
+        lib.skip("python3-pyte is not installed")
     on_terminal()
     print("a script, mistakes, help, a peer that ends, a terminal")
-    return 0
 
 
-sys.exit(main())
+main()

@@ -12,9 +12,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
+from pathlib import Path
 
-TIMEOUT_S = 60
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
+
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 SPACE = f"fl-next-{os.getpid()}"
 TAP = "fl0"
@@ -25,6 +27,7 @@ class Lab:
         self.switch, self.folder = switch, folder
         self.started = []
         self.environment = dict(os.environ, XDG_RUNTIME_DIR=folder)
+        lib.on_exit(self.end)
 
     def start(self, *arguments, before=()):
         path = f"{self.folder}/{len(self.started)}.out"
@@ -38,11 +41,10 @@ class Lab:
     def await_serving(self, process):
         """Until this process answers on the wire."""
         def serves():
-            asked = subprocess.run([self.switch, "--status", "w0"], env=self.environment, capture_output=True, text=True, timeout=TIMEOUT_S,
+            asked = subprocess.run([self.switch, "--status", "w0"], env=self.environment, capture_output=True, text=True, timeout=lib.LIMIT_S,
                                    check=False)
             return f"process {process.pid}:" in asked.stdout
-        await_true(lambda: serves() or process.poll() is not None, "a switch serves the wire")
-        assert process.poll() is None, output(process)
+        lib.await_that(serves, lambda: f"the switch serves the wire: {output(process)}", process)
 
     def end(self):
         for process in self.started:
@@ -56,17 +58,8 @@ def output(process):
         return file.read()
 
 
-def await_true(condition, what):
-    until = time.monotonic() + TIMEOUT_S
-    while not condition():
-        if time.monotonic() > until:
-            raise AssertionError("waited in vain: " + what)
-        time.sleep(0.02)
-
-
 def await_text(process, text):
-    await_true(lambda: text in output(process) or process.poll() is not None, text)
-    assert text in output(process), f"status {process.returncode}: {output(process)}"
+    lib.await_that(lambda: text in output(process), lambda: f"{text}: {output(process)}", process)
 
 
 def replaces_one_that_ends(lab):
@@ -75,14 +68,14 @@ def replaces_one_that_ends(lab):
     second = lab.start()
     await_text(second, f"waits for the switch of wire w0, process {first.pid}, to end")
     first.terminate()
-    assert first.wait(timeout=TIMEOUT_S) == 0, output(first)
+    assert first.wait(timeout=lib.LIMIT_S) == 0, output(first)
     lab.await_serving(second)
     third = lab.start()
-    assert third.wait(timeout=TIMEOUT_S) == 1, output(third)
+    assert third.wait(timeout=lib.LIMIT_S) == 1, output(third)
     assert "wire w0 has a switch already" in output(third), output(third)
     lab.await_serving(second)
     second.terminate()
-    assert second.wait(timeout=TIMEOUT_S) == 0, output(second)
+    assert second.wait(timeout=lib.LIMIT_S) == 0, output(second)
     return "a new switch waits for one that ends, and gives way to one that stays"
 
 
@@ -94,7 +87,7 @@ def note_without_programs(lab):
         lab.await_serving(switch)
         assert os.path.exists(note), os.listdir(lab.folder)
         switch.send_signal(number)
-        assert switch.wait(timeout=TIMEOUT_S) == 0, output(switch)
+        assert switch.wait(timeout=lib.LIMIT_S) == 0, output(switch)
         assert not os.path.exists(note), f"after signal {number}"
     killed = lab.start(*uplink)
     lab.await_serving(killed)
@@ -133,26 +126,23 @@ def main():
         return 0
     cases = [replaces_one_that_ends, note_without_programs]
     if os.geteuid() == 0 and os.path.exists("/dev/net/tun"):
-        subprocess.run(["ip", "netns", "add", SPACE], check=True)
+        lib.call(["ip", "netns", "add", SPACE])
+        lib.on_exit(lib.call, ["ip", "netns", "del", SPACE], None)
         cases.append(waits_for_tap)
     else:
         print("left out: the exception port's tap needs root and /dev/net/tun")
     failed = 0
-    try:
-        for case in cases:
-            with tempfile.TemporaryDirectory() as folder:
-                os.chmod(folder, 0o700)
-                lab = Lab(sys.argv[1], folder)
-                try:
-                    print("ok:", case(lab), flush=True)
-                except AssertionError as error:
-                    failed += 1
-                    print(f"FAILED: {case.__name__}: {error}", flush=True)
-                finally:
-                    lab.end()
-    finally:
-        if waits_for_tap in cases:
-            subprocess.run(["ip", "netns", "del", SPACE], check=False)
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o700)
+            lab = Lab(sys.argv[1], folder)
+            try:
+                print("ok:", case(lab), flush=True)
+            except AssertionError as error:
+                failed += 1
+                print(f"FAILED: {case.__name__}: {error}", flush=True)
+            finally:
+                lab.end()
     return 1 if failed else 0
 
 
