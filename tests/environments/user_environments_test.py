@@ -4,7 +4,7 @@
 container.
   user_environments_test.py BUILD_DIR NAME...         as meson runs it, without building: the demo, what programs find on their stdout at
                                                       every log level, and the tests of TESTS
-  user_environments_test.py --full BUILD_DIR NAME...  scripts/run and scripts/test --quick, wholly, in a copy of the tracked files
+  user_environments_test.py --full BUILD_DIR NAME...  scripts/run and scripts/test, wholly, in a copy of the tracked files
 NAME is one of ENVIRONMENTS, or all. Each environment first proves that it is in effect. The exit status is 77, which meson takes for a
 skipped test, if this machine cannot provide it. All except the caller's own need root: they have a mount namespace with a separate
 /tmp."""
@@ -29,7 +29,7 @@ MEMLOCK_BYTES = 64 << 10  # Docker's default
 SHM_BYTES = 64 << 20      # the same
 # For hangs only.
 FULL_LIMIT_SECONDS = 4 * 3600
-# A part of scripts/test --quick that needs little time and depends much on the environment.
+# A part of scripts/test that needs little time and depends much on the environment.
 TESTS = ["abi", "devinfo", "devinfo-wire", "guards", "late-open", "late-open-refused", "few-threads-2", "odp-allocation", "odp-unprivileged",
          "one-process-loopback", "pyverbs", "switch", "trust", "wire-cm"]
 # Those of them that need long, and were run in the caller's own environment. In brief they run where rights are fewest.
@@ -221,7 +221,7 @@ def run_wholly(environment, source, build, cache):
             shutil.copy(source / name, copy / name)
     if environment.user is not None:
         subprocess.run(["chown", "-R", f"{environment.user}:{environment.user}", copy], check=True)
-    for command in (["scripts/run"], ["scripts/test", "--quick"]):
+    for command in (["scripts/run"], ["scripts/test"]):
         begun = time.monotonic()
         ended = environment.run([copy / command[0], *command[1:]], limit=FULL_LIMIT_SECONDS, cwd=copy)
         print(f"== {' '.join(command)}: status {ended.returncode}, {time.monotonic() - begun:.0f} s", flush=True)
