@@ -14,7 +14,7 @@ shift 2
 here=$(dirname "$0")
 region_mib=256 pin_mib=16
 limit=(--limit-mib 64 --above-base)
-size=(--operations 20000)
+size=(--operations 4000)
 image=false
 options=()
 [ "$mode" = swap ] || region_mib=128
