@@ -7,24 +7,20 @@ keeps none of the descriptors, and an honest client has its link afterwards.
 import array
 import os
 import random
-import shutil
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
-import time
+from pathlib import Path
 
-device_host, = sys.argv[1:]
-folder = tempfile.mkdtemp()
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+
+device_host = sys.argv[1]
+folder = lib.own_runtime_folder()
 path = f"{folder}/m.sock"
 random.seed(3)
 connections = 20_000 if os.environ.get("FAULTLINE_SOAK") else 300
 ACK, HELLO, INIT, ADD_REGION, ADD_RING, CONNECT, CONNECTED, DISCONNECT = range(1, 9)
-
-
-def fail(what):
-    sys.exit(f"FAILED: {what}")
 
 
 def start(role, *options):
@@ -32,8 +28,7 @@ def start(role, *options):
     with open(f"{folder}/{role}.toml", "w") as config:
         config.write(f'[[device]]\nname = "d"\nip = "198.18.0.{number}/24"\n[device.port]\nkind = "memif"\nrole = "{role}"\n'
                      f'socket = "{path}"\n')
-    return subprocess.Popen([device_host, "--config", config.name, "--device", "d", *options], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True)
+    return lib.start([device_host, "--config", config.name, "--device", "d", *options], name=role)
 
 
 def memory(size, sealed):
@@ -99,40 +94,23 @@ def count(process):
 
 
 server = start("server", "--stay")
-try:
-    for line in server.stdout:
-        if line.startswith("open"):
-            break
+lib.await_line(server, "^open")
+before = count(server)
+silent = []
+for _ in range(connections):
+    peer = stranger()
+    lib.expect(server.poll() is None, "the server lives")
+    if peer is None:
+        continue
+    if random.random() < 0.2:
+        silent.append(peer)
     else:
-        fail("the server did not start")
-    before = count(server)
-    silent = []
-    for _ in range(connections):
-        peer = stranger()
-        if server.poll() is not None:
-            fail(f"the server ended with status {server.returncode}")
-        if peer is None:
-            continue
-        if random.random() < 0.2:
-            silent.append(peer)
-        else:
-            peer.close()
-    if count(server) > before + 60:
-        fail(f"{count(server)} descriptors and {len(silent)} connections that say nothing, {before} at first")
-    for peer in silent:
         peer.close()
-    for _ in range(6000):
-        if count(server) <= before:
-            break
-        time.sleep(0.05)
-    else:
-        fail(f"{count(server)} descriptors are left, {before} at first")
-    client = start("client", "--wait-link", "--resolve", "198.18.0.1")
-    if client.wait(300) != 0:
-        fail(f"an honest client has no link: {client.stdout.read()}")
-    if server.poll() is not None:
-        fail("the server ended")
-    print(f"ok: {connections} connections")
-finally:
-    server.kill()
-    shutil.rmtree(folder, ignore_errors=True)
+lib.await_that(lambda: count(server) <= before + 60, lambda: f"{count(server)} descriptors, {before} at first, and {len(silent)} connections", server)
+for peer in silent:
+    peer.close()
+lib.await_that(lambda: count(server) <= before, lambda: f"{count(server)} descriptors are left, {before} at first", server)
+client = start("client", "--wait-link", "--resolve", "198.18.0.1")
+lib.expect(client.wait() == 0, "an honest client has a link")
+lib.expect(server.poll() is None, "the server lives")
+print(f"ok: {connections} connections")
