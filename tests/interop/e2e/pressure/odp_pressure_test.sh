@@ -7,7 +7,7 @@
 #     --image   file: on a loop-mounted image, also where the folder for temporary files is on ext4
 set -euo pipefail
 # shellcheck source=tests/lib.sh
-. "$(dirname "$0")/../../lib.sh"
+. "$(dirname "$0")/../../../lib.sh"
 program=$1
 mode=$2
 shift 2
@@ -74,7 +74,7 @@ command=("$program" "$mode" --config-folder "$folder" --cgroup "$cgroup" --regio
 
 status=0
 case $mode in
-  swap) "$here/with_zram.sh" $((region_mib * 2)) "${command[@]}" || status=$? ;;
+  swap) "$here/../with_zram.sh" $((region_mib * 2)) "${command[@]}" || status=$? ;;
   file)
     mkdir "$folder/disk"
     if $image || [ "$(stat -f -c %T "$folder")" != ext2/ext3 ]; then

@@ -14,8 +14,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "tests/interop/e2e/memory_cgroup.hpp"
 #include "tests/interop/e2e/peer.hpp"
+#include "tests/interop/e2e/pressure/memory_cgroup.hpp"
 #include "tests/interop/e2e/side.hpp"
 
 namespace {
