@@ -20,6 +20,7 @@
 #include "odp/invalidation/program_call.hpp"
 #include "odp/mappings/own_mappings.hpp"
 #include "odp/regions/page_map.hpp"
+#include "stack/abi/interpose/next_call.hpp"
 #include "stack/abi/interpose/program_range.hpp"
 #include "stack/base/process/errno_kept.hpp"
 
@@ -104,32 +105,29 @@ int truncate_path(const char* path, int64_t size) {
 
 }  // namespace
 
-// Declared with separate labels: with 64-bit file offsets the headers map each pair to one name.
-#define FAULTLINE_CALL_NAMED(name) asm(name) __attribute__((visibility("default")))
-
 extern "C" {
 
-int faultline_fallocate(int, int, int64_t, int64_t) noexcept FAULTLINE_CALL_NAMED("fallocate");
+int faultline_fallocate(int, int, int64_t, int64_t) noexcept FAULTLINE_STANDS_BEFORE("fallocate");
 int faultline_fallocate(int file, int mode, int64_t offset, int64_t length) noexcept {
   return allocate(file, mode, offset, length);
 }
-int faultline_fallocate64(int, int, int64_t, int64_t) noexcept FAULTLINE_CALL_NAMED("fallocate64");
+int faultline_fallocate64(int, int, int64_t, int64_t) noexcept FAULTLINE_STANDS_BEFORE("fallocate64");
 int faultline_fallocate64(int file, int mode, int64_t offset, int64_t length) noexcept {
   return allocate(file, mode, offset, length);
 }
-int faultline_ftruncate(int, int64_t) noexcept FAULTLINE_CALL_NAMED("ftruncate");
+int faultline_ftruncate(int, int64_t) noexcept FAULTLINE_STANDS_BEFORE("ftruncate");
 int faultline_ftruncate(int file, int64_t size) noexcept {
   return truncate_file(file, size);
 }
-int faultline_ftruncate64(int, int64_t) noexcept FAULTLINE_CALL_NAMED("ftruncate64");
+int faultline_ftruncate64(int, int64_t) noexcept FAULTLINE_STANDS_BEFORE("ftruncate64");
 int faultline_ftruncate64(int file, int64_t size) noexcept {
   return truncate_file(file, size);
 }
-int faultline_truncate(const char*, int64_t) noexcept FAULTLINE_CALL_NAMED("truncate");
+int faultline_truncate(const char*, int64_t) noexcept FAULTLINE_STANDS_BEFORE("truncate");
 int faultline_truncate(const char* path, int64_t size) noexcept {
   return truncate_path(path, size);
 }
-int faultline_truncate64(const char*, int64_t) noexcept FAULTLINE_CALL_NAMED("truncate64");
+int faultline_truncate64(const char*, int64_t) noexcept FAULTLINE_STANDS_BEFORE("truncate64");
 int faultline_truncate64(const char* path, int64_t size) noexcept {
   return truncate_path(path, size);
 }
