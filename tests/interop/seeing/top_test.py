@@ -84,14 +84,15 @@ def main():
     programs = start_transfer()
 
     def both():
+        """Two devices with traffic in the same interval; the one that sends has it in the rows of its QPs too."""
         found = [device for device in devices() if device["program"] == "ib_write_bw"]
-        return found if len(found) == 2 and all(device["per_second"].get("transport.tx_packets", 0) > 0 and
-                                                len(device["qps"]) == QPS and all("peer_qpn" in qp for qp in device["qps"])
-                                                for device in found) else None
-    found = lib.await_that(both, "two devices with traffic", *programs)
+        if len(found) != 2 or not all(device["per_second"].get("transport.tx_packets", 0) > 0 and len(device["qps"]) == QPS and
+                                      all("peer_qpn" in qp for qp in device["qps"]) for device in found):
+            return None
+        sender = max(found, key=lambda device: device["per_second"]["transport.tx_bytes"])
+        return (found, sender) if sum(qp["tx_packets_per_s"] for qp in sender["qps"]) > 0 else None
+    found, sender = lib.await_that(both, "two devices with traffic of their QPs", *programs)
     check_devices(found)
-    sender = max(found, key=lambda device: device["per_second"]["transport.tx_bytes"])
-    assert sum(qp["tx_packets_per_s"] for qp in sender["qps"]) > 0, sender["qps"]
     # A core's packets are those of its QPs; the rows and the counter are published at the same moment.
     sent = sum(qp["counters"]["tx_packets"] for qp in sender["qps"])
     assert 0 < sent <= devices("--pid", str(sender["pid"]))[0]["counters"]["transport.tx_packets"], sender
