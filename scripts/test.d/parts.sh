@@ -150,7 +150,7 @@ part_fuzz() {
   if $soak; then seconds=300; fi
   step "fuzzers, $seconds s each" "$root_dir/scripts/fuzz" --seconds "$seconds"
 }
-# The default tier in root filesystems of other systems; a third of the rest has one of them.
+# scripts/run, an installation, and the unit and simulated tests on other systems; a third of the rest has one of them.
 part_systems() {
   local systems=(trixie forky) system
   if [ -n "$third" ]; then systems=("$("$helpers/choose.py" system)"); fi
@@ -159,7 +159,7 @@ part_systems() {
     skipped=$((skipped + 1))
     return
   fi
-  for system in "${systems[@]}"; do step "the default tier on $system" "$root_dir/scripts/systems" "$system"; done
+  for system in "${systems[@]}"; do step "scripts/run and the unit and simulated tests on $system" "$root_dir/scripts/systems" "$system"; done
 }
 
 part_stress() {
