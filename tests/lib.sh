@@ -101,6 +101,8 @@ is_running() { kill -0 "$1" 2>/dev/null; }
 start() {
   local name=$1
   shift
+  # Emptied here: the child opens it later, and until then a condition would see the lines of the last process of this name.
+  : >"$folder/$name.out"
   "$@" >"$folder/$name.out" 2>&1 &
   started=$!
   on_exit kill_now "$started"
