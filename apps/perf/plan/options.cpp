@@ -220,6 +220,9 @@ Options parse_options(int argc, char** argv) {
       ->check(CLI::Range(1U, kMaxDepth));
   app.add_option("--mtu", test.mtu_bytes, "path MTU")
       ->check(CLI::IsMember(std::vector<uint32_t>(kMtusBytes.begin(), kMtusBytes.end())));
+  app.add_option("--ack-timeout", test.ack_timeout,
+                 "4.096 us * 2^N without an answer, then a packet is sent again; default 17, 0: never")
+      ->check(CLI::Range(0U, unsigned{kMaxAckTimeout}));
   app.add_option(
          "--region", regions,
          "pinned or odp; both as a list: side by side in short turns, --seconds of each, and their ratio")

@@ -34,14 +34,20 @@ constexpr double kMinSeconds = 0.01;
 constexpr double kMaxSeconds = 86400.0;
 constexpr std::array<uint32_t, 5> kMtusBytes{256, 512, 1024, 2048, 4096};
 
+/// ACK timeout of an RC QP: 4.096 us * 2^n, 0: none (IBA 9.7.6.1.3, ibv_modify_qp(3)). The default is 537 ms:
+/// a process of a busy machine may have no CPU for longer than the 67 ms that many programs choose, and a lap
+/// over 10,000 QPs takes 0.2 s. Lost packets are found by probes, long before.
+constexpr uint8_t kDefaultAckTimeout = 17, kMaxAckTimeout = 31;
+
 /// What is measured. The client chooses it and sends it to the server.
 struct TestOptions {
   std::vector<Op> ops{Op::write};
   Mode mode = Mode::bandwidth;
   std::vector<uint64_t> sizes_bytes{64};
   uint32_t qps = 1;
-  uint32_t depth = 0;                                ///< 0: Plan::depth_for(size)
-  uint32_t mtu_bytes = 0;                            ///< 0: the largest that both ports carry
+  uint32_t depth = 0;      ///< 0: Plan::depth_for(size)
+  uint32_t mtu_bytes = 0;  ///< 0: the largest that both ports carry
+  uint8_t ack_timeout = kDefaultAckTimeout;
   std::vector<RegionKind> regions{RegionKind::odp};  ///< with two kinds, the runs alternate
   Touch touch = Touch::warm;
   uint32_t idle_ms = 0;

@@ -41,6 +41,7 @@ nlohmann::json to_json(const Plan& plan) {
           {"qps", plan.qps},
           {"depth", plan.depth},
           {"mtu", plan.mtu_bytes},
+          {"ack_timeout", plan.ack_timeout},
           {"region", name_of(plan.region)},
           {"touch", name_of(plan.touch)},
           {"verify", plan.verify},
@@ -57,6 +58,7 @@ Plan plan_from(const nlohmann::json& text) {
   plan.qps = text.at("qps").get<uint32_t>();
   plan.depth = text.at("depth").get<uint32_t>();
   plan.mtu_bytes = text.at("mtu").get<uint32_t>();
+  plan.ack_timeout = text.at("ack_timeout").get<uint8_t>();
   plan.region = text.at("region") == name_of(RegionKind::pinned) ? RegionKind::pinned : RegionKind::odp;
   for (const Touch candidate : {Touch::warm, Touch::cold, Touch::prefetch})
     if (text.at("touch") == name_of(candidate)) plan.touch = candidate;

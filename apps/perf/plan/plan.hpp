@@ -22,6 +22,7 @@ struct Plan {
   uint32_t qps = 1;
   uint32_t depth = 128;
   uint32_t mtu_bytes = 4096;
+  uint8_t ack_timeout = kDefaultAckTimeout;
   RegionKind region = RegionKind::odp;
   Touch touch = Touch::warm;
   bool verify = false;

@@ -131,7 +131,8 @@ class QpSet {
   [[nodiscard]] uint32_t remote_qpn(uint32_t index) const { return remote_[index].qpn; }
   [[nodiscard]] const ibv_gid& remote_gid() const { return remote_gid_; }
   [[nodiscard]] const std::vector<Endpoint>& endpoints() const { return local_; }
-  void connect(const std::vector<Endpoint>& remote, const ibv_gid& remote_gid, uint32_t mtu_bytes);
+  void connect(const std::vector<Endpoint>& remote, const ibv_gid& remote_gid, uint32_t mtu_bytes,
+               uint8_t ack_timeout);
 
   static constexpr uint32_t kQkey = 0x11111111;
 

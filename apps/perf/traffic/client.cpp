@@ -36,7 +36,8 @@ ClientRun::ClientRun(Exchange& exchange, const PerfDevice& device, const Plan& p
                                                {"rkey", buffer_->rkey()}});
   remote_va_ = answer.at("va").get<uint64_t>();
   remote_rkey_ = answer.at("rkey").get<uint32_t>();
-  qps_->connect(endpoints_from(answer.at("qps")), gid_from(answer.at("gid")), plan_.mtu_bytes);
+  qps_->connect(endpoints_from(answer.at("qps")), gid_from(answer.at("gid")), plan_.mtu_bytes,
+                plan_.ack_timeout);
 }
 
 void ClientRun::make_cold() {

@@ -85,7 +85,8 @@ ServedRun::ServedRun(Exchange& exchange, const PerfDevice& device, const nlohman
   }
   client_va_ = request.at("va").get<uint64_t>();
   client_rkey_ = request.at("rkey").get<uint32_t>();
-  qps_->connect(endpoints_from(request.at("qps")), gid_from(request.at("gid")), plan_.mtu_bytes);
+  qps_->connect(endpoints_from(request.at("qps")), gid_from(request.at("gid")), plan_.mtu_bytes,
+                plan_.ack_timeout);
   exchange_.send({{"qps", to_json(qps_->endpoints())},
                   {"gid", to_json(device.gid())},
                   {"va", reinterpret_cast<uint64_t>(buffer_->data())},

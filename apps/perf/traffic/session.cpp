@@ -62,6 +62,7 @@ Plan ClientSession::plan_for(Op op, uint64_t size_bytes, RegionKind region) cons
   else
     plan.depth = options_.depth != 0 ? options_.depth : Plan::depth_for(size_bytes);
   plan.mtu_bytes = mtu_bytes();
+  plan.ack_timeout = options_.ack_timeout;
   plan.region = region;
   plan.touch = options_.touch;
   plan.idle_ms = options_.idle_ms;
