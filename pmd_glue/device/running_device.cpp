@@ -311,6 +311,19 @@ void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* arg
   }
 }
 
+void RunningDevice::run_turns() {
+  if (progress_.is_closed() || is_of_parent_process()) return;
+  for (uint32_t index = 0; index < core_count(); ++index)
+    call(
+        index,
+        [](void* core_unit) {
+          const CoreUnit& unit = *static_cast<CoreUnit*>(core_unit);
+          unit.engine->turn();
+          unit.session->leave();
+        },
+        &core_units_[index]);
+}
+
 void RunningDevice::drive() {
   if (!progress_.note_call() || is_of_parent_process()) return;
   PollEngine& engine = first_engine();

@@ -62,6 +62,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   [[nodiscard]] transport::Core& core(uint32_t index) override { return core_units_[index].engine->core(); }
   void call(uint32_t core_index, void (*function)(void*), void* argument) override;
   void drive() override;
+  void run_turns() override;
   [[nodiscard]] bool serve_posted(uint32_t core_index, transport::QueuePair* qp) override;
   void rest() override;
   [[nodiscard]] int resolve(const wire::Gid& gid, wire::MacAddress& mac) override;

@@ -57,6 +57,8 @@ class DeviceBackend {
 
   /// Runs one engine turn on the caller's thread if progress is inline; does nothing if an lcore polls.
   virtual void drive() = 0;
+  /// Runs one engine turn on every core, whichever threads run the others; waits for turns under way.
+  virtual void run_turns() { drive(); }
   /// Transmits the QP's posted work at once, if the caller's thread drives the engine and little else is
   /// outstanding. False: the caller must ring the doorbell.
   [[nodiscard]] virtual bool serve_posted(uint32_t core_index, transport::QueuePair* qp) {

@@ -147,6 +147,7 @@ class BreakableMemory final : public odp::MemoryDomain {
 std::atomic<int> running{0};
 std::atomic<uint64_t> drive_count{0};
 std::atomic<uint64_t> rest_count{0};
+std::atomic<uint64_t> turn_count{0};
 std::atomic<int> joins{0};
 
 std::mutex failures_mutex;
@@ -265,7 +266,16 @@ class MemoryBackend final : public DeviceBackend {
       return;
     }
     for (Bytes& bytes : port_.inbox().take()) hand_over(std::move(bytes));
-    for (const auto& lane : lanes_) turn(*lane);
+    for (const auto& lane : lanes_)
+      if (const std::unique_lock turn(lane->turn, std::try_to_lock); turn.owns_lock()) run_turn(*lane);
+  }
+  void run_turns() override {
+    ++turn_count;
+    for (Bytes& bytes : port_.inbox().take()) hand_over(std::move(bytes));
+    for (const auto& lane : lanes_) {
+      const std::lock_guard turn(lane->turn);
+      run_turn(*lane);
+    }
   }
 
   int resolve(const wire::Gid& gid, wire::MacAddress& mac) override {
@@ -338,9 +348,7 @@ class MemoryBackend final : public DeviceBackend {
     }
   }
 
-  void turn(Lane& lane) {
-    const std::unique_lock turn(lane.turn, std::try_to_lock);
-    if (!turn.owns_lock()) return;
+  void run_turn(Lane& lane) {
     lane.session->enter();
     std::vector<transport::RxFrame> burst;
     for (Bytes& bytes : lane.frames.take()) {
@@ -421,6 +429,10 @@ void raise_device_event(const std::string& device, transport::AsyncEvent event) 
   Running& devices = running_relays();
   const std::lock_guard lock(devices.mutex);
   devices.relays.at(device)->on_device_event(event);
+}
+
+uint64_t turns_of_all_cores() {
+  return turn_count;
 }
 
 uint64_t drives() {

@@ -45,6 +45,8 @@ std::vector<transport::QpFailure> take_failures();
 int running_devices();
 /// Returns the number of drive() calls on any device.
 uint64_t drives();
+/// Returns the number of run_turns() calls on any device.
+uint64_t turns_of_all_cores();
 /// Returns the number of rest() calls on any device.
 uint64_t rests();
 

@@ -315,7 +315,8 @@ TEST(ResizeCq, CountsWhatIsDueWhileAnotherThreadRunsTheEngine) {
     wr.num_sge = 1;
     ASSERT_EQ(a.post_send(wr), 0);
   }
-  faults().missed_drives = 20;
+  constexpr int kAll = 1'000'000;
+  faults().missed_drives = kAll;
   EXPECT_EQ(ibv_resize_cq(a.cq, 1), EINVAL) << "four are due: they are flushed";
   faults().missed_drives = 0;
 }
@@ -492,6 +493,19 @@ TEST_F(Moderation, OrAfterAPeriodWhicheverComesFirst) {
   // Destroyed while moderation delays an event.
   ASSERT_EQ(ibv_req_notify_cq(plain(), 0), 0);
   source.complete(1);
+}
+
+/// A device may have work without end. A smaller queue waits for a number of turns, for no time.
+TEST_F(Moderation, AResizeDoesNotWaitForWorkThatStays) {
+  constexpr uint16_t kCompletionsThatNeverCome = 32;
+  ASSERT_EQ(moderate(kCompletionsThatNeverCome, UINT16_MAX), 0);
+  FlushedReceives source(end, plain(), 64);
+  ASSERT_EQ(ibv_req_notify_cq(plain(), 0), 0);
+  source.complete(1);
+  const uint64_t before = turns_of_all_cores();
+  EXPECT_EQ(ibv_resize_cq(plain(), 16), 0);
+  EXPECT_LE(turns_of_all_cores() - before, 64U);
+  EXPECT_EQ(batch().size(), 1U);
 }
 
 }  // namespace
