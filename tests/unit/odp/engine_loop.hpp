@@ -124,11 +124,11 @@ Outcome until_settled(EngineSession& session, const FaultRequest& fault, Attempt
 
 inline Outcome write_all(EngineSession& session, const Target& target, uint64_t va,
                          std::span<const uint8_t> bytes) {
-  return until_settled(session, {target, va, bytes.size(), 7},
+  return until_settled(session, {target, va, bytes.size(), {7}},
                        [&] { return session.write(target, va, bytes); });
 }
 inline Outcome read_all(EngineSession& session, const Target& target, uint64_t va, std::span<uint8_t> bytes) {
-  return until_settled(session, {target, va, bytes.size(), 8},
+  return until_settled(session, {target, va, bytes.size(), {8}},
                        [&] { return session.read(target, va, bytes); });
 }
 

@@ -107,7 +107,7 @@ TEST(Cve202147076, ABadKeyIsAnsweredByEveryOperation) {
       EXPECT_EQ(session->bind_window(whole_region(bad, next(bad), region.key, memory.address(), 8)),
                 Outcome::violation);
     }
-    ASSERT_TRUE(session->request_fault({target, memory.address(), 8, bad}));
+    ASSERT_TRUE(session->request_fault({target, memory.address(), 8, {bad}}));
     const Resolution answer = next_resolution(*session);
     EXPECT_EQ(answer.waiter.bits, bad);
     EXPECT_EQ(answer.outcome, Outcome::violation);
@@ -315,7 +315,7 @@ class CopyOnWriteTrap : public testing::Test {
     session_->enter();
     EXPECT_EQ(attempt(way, va), Outcome::miss) << "resident, but for reading only";
     session_->leave();
-    EXPECT_EQ(until_settled(*session_, {target(way), va, 8, 3}, [&] { return attempt(way, va); }),
+    EXPECT_EQ(until_settled(*session_, {target(way), va, 8, {3}}, [&] { return attempt(way, va); }),
               Outcome::done);
     EXPECT_EQ(*reinterpret_cast<const uint8_t*>(va), 1);
   }
@@ -360,7 +360,7 @@ TEST_F(CopyOnWriteTrap, AChildKeepsItsBytes) {
   std::fill_n(memory.data(), memory.size(), uint8_t{0x11});
   open(memory.address(), memory.size());
   for (const Way way : kWays)
-    ASSERT_EQ(until_settled(*session_, {target(way), memory.address(), memory.size(), 3},
+    ASSERT_EQ(until_settled(*session_, {target(way), memory.address(), memory.size(), {3}},
                             [&] { return session_->probe(target(way), memory.address(), memory.size()); }),
               Outcome::done);
   std::array<int, 2> go{};
@@ -375,7 +375,7 @@ TEST_F(CopyOnWriteTrap, AChildKeepsItsBytes) {
   size_t page = 0;
   for (const Way way : kWays) {
     const uint64_t va = memory.address() + page++ * kPage;
-    EXPECT_EQ(until_settled(*session_, {target(way), va, 8, 3}, [&] { return attempt(way, va); }),
+    EXPECT_EQ(until_settled(*session_, {target(way), va, 8, {3}}, [&] { return attempt(way, va); }),
               Outcome::done);
     EXPECT_EQ(*reinterpret_cast<const uint8_t*>(va), 1);
   }

@@ -26,7 +26,7 @@ class Atomic : public testing::TestWithParam<uint32_t> {
     return {result.key, 1, kRemoteAtomic};
   }
   Outcome run(const Target& target, uint64_t va, const AtomicRequest& request, uint64_t& original) {
-    return until_settled(*session_, {target, va, sizeof original, 9},
+    return until_settled(*session_, {target, va, sizeof original, {9}},
                          [&] { return session_->atomic(target, va, request, original); });
   }
   std::unique_ptr<MemoryDomain> domain_ = make_domain();
@@ -117,7 +117,7 @@ TEST(AtomicOnDemand, APageReadBeforeIsMadeWritableAndAChildKeepsItsOwn) {
   }
   uint64_t original = 0;
   EXPECT_EQ(
-      until_settled(*session, {target, memory.address(), 8, 9},
+      until_settled(*session, {target, memory.address(), 8, {9}},
                     [&] {
                       return session->atomic(target, memory.address(), {AtomicOp::fetch_add, 0, 1}, original);
                     }),

@@ -82,7 +82,7 @@ struct Stress {
             ++copied;
             break;
           case Outcome::miss:
-            if (const FaultRequest fault{target, va, length, i}; !session->serve_fault(fault))
+            if (const FaultRequest fault{target, va, length, {i}}; !session->serve_fault(fault))
               stalled[i] = session->request_fault(fault);
             break;
           case Outcome::violation:

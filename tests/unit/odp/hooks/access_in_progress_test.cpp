@@ -231,7 +231,7 @@ TEST(ImplicitChild, IsNotGivenBackUnderAnEngine) {
   SKIP_WITHOUT_SLOW(write.slow());
   ASSERT_TRUE(write.is_held());
   other->enter();
-  ASSERT_TRUE(other->request_fault({target, second, 64, 1}));
+  ASSERT_TRUE(other->request_fault({target, second, 64, {1}}));
   // The pager may wait for the engine. It may also create the second child at once, if the engine does not
   // use the first one's slot.
   std::array<Resolution, 1> resolution;
@@ -336,7 +336,7 @@ TEST_F(EventUnderWay, KeepsThePagerFromPublishing) {
   SKIP_WITHOUT_SLOW(slow);
   const Target both = add(memory_.address(), 2 * kPage);
   other_->enter();
-  ASSERT_TRUE(other_->request_fault({both, memory_.address(), 2 * kPage, 1}));
+  ASSERT_TRUE(other_->request_fault({both, memory_.address(), 2 * kPage, {1}}));
   other_->leave();
   ASSERT_TRUE(slow.wait_for_fault());
   // The pager has made the first page resident but has not published it.

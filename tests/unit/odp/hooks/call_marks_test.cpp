@@ -65,7 +65,7 @@ TEST_F(CallMarks, NoPageBecomesResidentDuringTheCall) {
     // moment.
     const Target target = add(kOnDemand);
     session_->enter();
-    ASSERT_TRUE(session_->request_fault({target, at(3), kData.size(), 5}));
+    ASSERT_TRUE(session_->request_fault({target, at(3), kData.size(), {5}}));
     session_->leave();
     std::array<Resolution, 1> resolution;
     for (int i = 0; i < 100; ++i) {

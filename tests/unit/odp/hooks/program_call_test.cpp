@@ -155,8 +155,8 @@ TEST_P(ProgramCalls, StopNothingButTheirPagesWhileTheyAreInTheKernel) {
       << "a page that it does not change";
   EXPECT_EQ(session_->write(target, changed, bytes), Outcome::miss) << "a page that it changes";
   // The request for that page waits for the end of the call.
-  EXPECT_FALSE(session_->serve_fault({target, changed, bytes.size(), 5})) << "left to the threads";
-  ASSERT_TRUE(session_->request_fault({target, changed, bytes.size(), 5}));
+  EXPECT_FALSE(session_->serve_fault({target, changed, bytes.size(), {5}})) << "left to the threads";
+  ASSERT_TRUE(session_->request_fault({target, changed, bytes.size(), {5}}));
   session_->leave();
   // Faults of other pages are served meanwhile.
   const Mapping fresh(kPages);
@@ -434,8 +434,9 @@ TEST_P(ProgramCalls, APieceThatIsMadeDuringACallWaitsForItsEnd) {
     const ProgramCall advise(memory.address(), memory.address() + memory.size(), PageEvent::drop);
     session_->enter();
     ASSERT_EQ(session_->write(target, memory.address(), bytes), Outcome::miss);
-    EXPECT_FALSE(session_->serve_fault({target, memory.address(), bytes.size(), 6})) << "left to the threads";
-    ASSERT_TRUE(session_->request_fault({target, memory.address(), bytes.size(), 6}));
+    EXPECT_FALSE(session_->serve_fault({target, memory.address(), bytes.size(), {6}}))
+        << "left to the threads";
+    ASSERT_TRUE(session_->request_fault({target, memory.address(), bytes.size(), {6}}));
     session_->leave();
     std::array<Resolution, 1> resolution;
     for (int i = 0; i < 200; ++i) {
@@ -471,8 +472,8 @@ TEST_P(ProgramCalls, OneThatEndsLeavesTheOthersPages) {
     EXPECT_EQ(fill(target, start + 6 * kPage, 1, 1), Outcome::done);
     EXPECT_EQ(try_page(4), Outcome::miss) << "the unmap's still";
     session_->enter();
-    EXPECT_FALSE(session_->serve_fault({target, start + 4 * kPage, 8, 6})) << "left to the threads";
-    ASSERT_TRUE(session_->request_fault({target, start + 4 * kPage, 8, 6}));
+    EXPECT_FALSE(session_->serve_fault({target, start + 4 * kPage, 8, {6}})) << "left to the threads";
+    ASSERT_TRUE(session_->request_fault({target, start + 4 * kPage, 8, {6}}));
     std::array<Resolution, 1> resolution;
     for (int i = 0; i < 1000; ++i) ASSERT_EQ(session_->take_resolutions(resolution), 0U);
     session_->leave();

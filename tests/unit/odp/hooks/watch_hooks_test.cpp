@@ -183,8 +183,8 @@ TEST_F(ProgramsUserfault, MayHaveRegisteredMemory) {
   const uint64_t va = memory_.address() + kPage;
   session_->enter();
   ASSERT_EQ(session_->write(target, va, bytes), Outcome::miss);
-  EXPECT_FALSE(session_->serve_fault({target, va, bytes.size(), 5})) << "left to the threads";
-  ASSERT_TRUE(session_->request_fault({target, va, bytes.size(), 5}));
+  EXPECT_FALSE(session_->serve_fault({target, va, bytes.size(), {5}})) << "left to the threads";
+  ASSERT_TRUE(session_->request_fault({target, va, bytes.size(), {5}}));
   session_->leave();
   const uffd_msg fault = own_.next_fault();
   ASSERT_EQ(fault.event, UFFD_EVENT_PAGEFAULT);
@@ -195,7 +195,7 @@ TEST_F(ProgramsUserfault, MayHaveRegisteredMemory) {
     session_->enter();
     const Outcome first = session_->write(other_target, other_va, bytes);
     if (first == Outcome::miss) {
-      ASSERT_TRUE(session_->request_fault({other_target, other_va, bytes.size(), 6}));
+      ASSERT_TRUE(session_->request_fault({other_target, other_va, bytes.size(), {6}}));
     }
     session_->leave();
     if (first == Outcome::miss) {
@@ -286,7 +286,7 @@ TEST_F(ProgramsUserfault, AHandlerMayReadThePageThatItProtects) {
   const std::vector<uint8_t> bytes(8, 3);
   session_->enter();
   ASSERT_EQ(session_->write(target, memory_.address(), bytes), Outcome::miss);
-  ASSERT_TRUE(session_->request_fault({target, memory_.address(), bytes.size(), 5}));
+  ASSERT_TRUE(session_->request_fault({target, memory_.address(), bytes.size(), {5}}));
   session_->leave();
   ASSERT_EQ(own_.next_fault().event, UFFD_EVENT_PAGEFAULT);
 

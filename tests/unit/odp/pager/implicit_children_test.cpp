@@ -212,7 +212,7 @@ TEST(ImplicitChildren, OneMessageMayNeedMoreThanAllPlaces) {
   const Target target{key, 1, kRemoteWrite};
   for (uint64_t at = 100; at + kPage <= memory.size(); at += kPage) {
     const uint64_t va = memory.address() + at;
-    ASSERT_EQ(until_settled(*session, {target, va, memory.size() - at, 1},
+    ASSERT_EQ(until_settled(*session, {target, va, memory.size() - at, {1}},
                             [&] { return session->write(target, va, packet); }),
               Outcome::done);
     ASSERT_LE(domain->counters().num_implicit_children, 2U);
@@ -231,7 +231,7 @@ TEST(ImplicitChildren, FirstTouchOfASlowPageDelaysNobody) {
   auto session = domain->attach_engine();
   for (const Key one : {key, second}) {
     session->enter();
-    ASSERT_TRUE(session->request_fault({{one, 1, kRemoteWrite}, memory.address(), 8, one}));
+    ASSERT_TRUE(session->request_fault({{one, 1, kRemoteWrite}, memory.address(), 8, {one}}));
     session->leave();
   }
   ASSERT_TRUE(slow.wait_for_fault());
@@ -239,7 +239,7 @@ TEST(ImplicitChildren, FirstTouchOfASlowPageDelaysNobody) {
   Resolution resolution;
   other_session->enter();
   ASSERT_TRUE(other_session->request_fault(
-      {{key, 1, kRemoteWrite}, reinterpret_cast<uint64_t>(memory.piece(1)), 8, 3}));
+      {{key, 1, kRemoteWrite}, reinterpret_cast<uint64_t>(memory.piece(1)), 8, {3}}));
   EXPECT_TRUE(eventually([&] {
     other_session->enter();
     const bool answered = other_session->take_resolutions({&resolution, 1}) == 1;

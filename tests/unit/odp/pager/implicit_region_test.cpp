@@ -85,7 +85,7 @@ TEST(ImplicitRegion, EachOperationWorksOnMemoryNeverTouched) {
   const auto* const word = reinterpret_cast<const uint64_t*>(va);
   const Target atomic{key, 1, kRemoteAtomic};
   const auto perform = [&](const Target& target, const AtomicRequest& request, uint64_t& original) {
-    return until_settled(*session, {target, va, sizeof original, 1},
+    return until_settled(*session, {target, va, sizeof original, {1}},
                          [&] { return session->atomic(target, va, request, original); });
   };
   uint64_t original = 9;
@@ -191,7 +191,7 @@ TEST(ImplicitRegion, AccessesGoOnOverTheBordersOfChildren) {
   for (const uint64_t va : {memory.address() + 3 * kChildBytes - 8, memory.address() + 3 * kChildBytes}) {
     uint64_t original = 1;
     const Target target{key, 1, kRemoteAtomic};
-    EXPECT_EQ(until_settled(*session, {target, va, 8, 1},
+    EXPECT_EQ(until_settled(*session, {target, va, 8, {1}},
                             [&] {
                               return session->atomic(target, va, {.op = AtomicOp::fetch_add, .operand = va},
                                                      original);

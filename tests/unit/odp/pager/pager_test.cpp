@@ -56,7 +56,7 @@ bool take_one(EngineSession& session, Resolution& resolution) {
 }
 
 Resolution wait_for_one(EngineSession& session) {
-  Resolution resolution{~uint64_t{0}, Outcome::miss};
+  Resolution resolution{{~uint64_t{0}}, Outcome::miss};
   EXPECT_TRUE(eventually([&] { return take_one(session, resolution); }));
   return resolution;
 }
@@ -87,7 +87,7 @@ TEST(Pager, WaitersOnOneColdPageCostOneService) {
   std::array<std::unique_ptr<EngineSession>, kSessions> sessions;
   for (auto& session : sessions) session = domain->attach_engine();
   for (uint64_t waiter = 0; waiter < kWaiters; ++waiter)
-    ASSERT_TRUE(ask(*sessions[waiter % kSessions], {target, memory.address() + waiter * 8, 8, waiter}));
+    ASSERT_TRUE(ask(*sessions[waiter % kSessions], {target, memory.address() + waiter * 8, 8, {waiter}}));
   std::array<bool, kWaiters> answered{};
   for (uint64_t i = 0; i < kWaiters; ++i) {
     const Resolution resolution = wait_for_one(*sessions[i % kSessions]);
@@ -109,15 +109,15 @@ TEST(Pager, WhoeverWantsPagesInServiceWaitsForThatService) {
   const Target target = add_region(*domain, memory);
   auto first = domain->attach_engine();
   auto others = domain->attach_engine();
-  ASSERT_TRUE(ask(*first, {target, memory.address(), memory.size(), 0}));
+  ASSERT_TRUE(ask(*first, {target, memory.address(), memory.size(), {0}}));
   ASSERT_TRUE(slow.wait_for_fault());
   constexpr uint64_t kWaiters = 63;
   for (uint64_t waiter = 0; waiter < kWaiters; ++waiter)
-    ASSERT_TRUE(ask(*others, {target, memory.address(), memory.size(), waiter}));
+    ASSERT_TRUE(ask(*others, {target, memory.address(), memory.size(), {waiter}}));
   // Requests are served in order: after this one, the pager has examined all waiting requests.
   const Mapping other(1);
   const Target witness = add_region(*domain, other);
-  ASSERT_TRUE(ask(*first, {witness, other.address(), 1, 1}));
+  ASSERT_TRUE(ask(*first, {witness, other.address(), 1, {1}}));
   EXPECT_EQ(wait_for_one(*first).waiter.bits, 1U);
   Resolution early;
   EXPECT_FALSE(take_one(*others, early));
@@ -150,7 +150,7 @@ TEST(Pager, SlowPagesDelayNobodyElses) {
     SKIP_WITHOUT_SLOW(*slow[i]);
     const auto address = reinterpret_cast<uint64_t>(part);
     const Target target = add_region(*domain, address, SlowMemory::kPages * kPage);
-    ASSERT_TRUE(ask(*session, {target, address, SlowMemory::kPages * kPage, 100 + i}));
+    ASSERT_TRUE(ask(*session, {target, address, SlowMemory::kPages * kPage, {100 + i}}));
     ASSERT_TRUE(slow[i]->wait_for_fault());
   }
   serve_others(*session, other_target, others);
@@ -178,10 +178,10 @@ TEST(Pager, MoreSlowPagesThanThreadsDelayNobodyElses) {
   auto session = domain->attach_engine();
   constexpr uint64_t kEach = SlowMemory::kPages * kPage;
   for (uint64_t i = 0; i < kSlow; ++i)
-    ASSERT_TRUE(ask(*session, {target, memory.address() + i * kEach, kEach, 100 + i}));
+    ASSERT_TRUE(ask(*session, {target, memory.address() + i * kEach, kEach, {100 + i}}));
   ASSERT_TRUE(slow.wait_for_fault());
   auto other_session = domain->attach_engine();
-  ASSERT_TRUE(ask(*other_session, {other_target, others.address(), 1, 1}));
+  ASSERT_TRUE(ask(*other_session, {other_target, others.address(), 1, {1}}));
   EXPECT_EQ(wait_for_one(*other_session).waiter.bits, 1U);
   if (!HasFailure()) serve_others(*other_session, other_target, others);
   ASSERT_TRUE(slow.deliver());
@@ -197,10 +197,10 @@ TEST(Pager, OneSlowPageOfAnothersUserfaultfdDelaysNobody) {
   const Target target = add_region(*domain, memory);
   const Target other_target = add_region(*domain, others);
   auto session = domain->attach_engine();
-  ASSERT_TRUE(ask(*session, {target, memory.address(), 1, 100}));
+  ASSERT_TRUE(ask(*session, {target, memory.address(), 1, {100}}));
   ASSERT_TRUE(slow.wait_for_fault());
   auto other_session = domain->attach_engine();
-  ASSERT_TRUE(ask(*other_session, {other_target, others.address(), 1, 1}));
+  ASSERT_TRUE(ask(*other_session, {other_target, others.address(), 1, {1}}));
   EXPECT_EQ(wait_for_one(*other_session).waiter.bits, 1U);
   ASSERT_TRUE(slow.deliver());
   EXPECT_EQ(wait_for_one(*session).waiter.bits, 100U);
@@ -219,12 +219,13 @@ TEST(Pager, UrgentFaultsGoFirst) {
   auto session = domain->attach_engine();
   constexpr uint64_t kHolder = 1000;
   // The only pager thread is blocked.
-  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), kHolder}));
+  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), {kHolder}}));
   ASSERT_TRUE(slow.wait_for_fault());
   for (uint64_t i = 0; i < 2 * kEach; ++i) {
     const bool urgent = i % 2 == 1;
-    ASSERT_TRUE(ask(*session, {other_target, others.address() + i * kPagesOfOne * kPage, kPagesOfOne * kPage,
-                               i, urgent}));
+    ASSERT_TRUE(
+        ask(*session,
+            {other_target, others.address() + i * kPagesOfOne * kPage, kPagesOfOne * kPage, {i}, urgent}));
   }
   ASSERT_TRUE(slow.deliver());
   EXPECT_EQ(wait_for_one(*session).waiter.bits, kHolder);
@@ -246,9 +247,9 @@ TEST(Pager, PageThatCostsLittleNeedsNoThreadOfIts) {
   auto session = domain->attach_engine();
   constexpr uint64_t kHolder = 1000;
   // The only pager thread is blocked.
-  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), kHolder}));
+  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), {kHolder}}));
   ASSERT_TRUE(slow.wait_for_fault());
-  ASSERT_TRUE(serve(*session, {other_target, others.address() + kPage, 2 * kPage, 1}));
+  ASSERT_TRUE(serve(*session, {other_target, others.address() + kPage, 2 * kPage, {1}}));
   Resolution resolution;
   EXPECT_FALSE(take_one(*session, resolution)) << "the answer was that of the call";
   session->enter();
@@ -256,8 +257,8 @@ TEST(Pager, PageThatCostsLittleNeedsNoThreadOfIts) {
   EXPECT_EQ(session->probe(other_target, others.address() + 3 * kPage, 1), Outcome::miss);
   session->leave();
   // A slow page is left to the pager thread, even if the range is short.
-  EXPECT_FALSE(serve(*session, {target, memory.address() + kPage, 1, 2}));
-  ASSERT_TRUE(ask(*session, {target, memory.address() + kPage, 1, 2}));
+  EXPECT_FALSE(serve(*session, {target, memory.address() + kPage, 1, {2}}));
+  ASSERT_TRUE(ask(*session, {target, memory.address() + kPage, 1, {2}}));
   EXPECT_FALSE(take_one(*session, resolution));
   ASSERT_TRUE(slow.deliver());
   EXPECT_NE(wait_for_one(*session).waiter.bits, wait_for_one(*session).waiter.bits);
@@ -276,14 +277,15 @@ TEST(Pager, EngineWaitsForNobodyWhoHoldsTheAddressSpace) {
   auto session = domain->attach_engine();
   {
     const AddressSpaceCall of_another_thread;
-    EXPECT_FALSE(serve(*session, {target, memory.address(), 1, 1}));
-    ASSERT_TRUE(ask(*session, {target, memory.address(), 1, 1}));
+    EXPECT_FALSE(serve(*session, {target, memory.address(), 1, {1}}));
+    ASSERT_TRUE(ask(*session, {target, memory.address(), 1, {1}}));
     EXPECT_EQ(wait_for_one(*session).outcome, Outcome::done);
     EXPECT_EQ(domain->counters().faults_served_at_once, 0U);
   }
   EXPECT_TRUE(eventually([&] {
     EXPECT_EQ(madvise(memory.data(), kPage, MADV_DONTNEED), 0);
-    return serve(*session, {target, memory.address(), 1, 2}) && domain->counters().faults_served_at_once != 0;
+    return serve(*session, {target, memory.address(), 1, {2}}) &&
+           domain->counters().faults_served_at_once != 0;
   }));
 }
 
@@ -294,11 +296,11 @@ TEST(Pager, ShortRangeInAHoleFailsAtOnce) {
   auto session = domain->attach_engine();
   ASSERT_EQ(munmap(memory.data() + kPage, kPage), 0);
   ASSERT_TRUE(eventually([&] {
-    EXPECT_FALSE(serve(*session, {target, memory.address() + kPage, 1, 1})) << "the threads answer it";
-    EXPECT_TRUE(ask(*session, {target, memory.address() + kPage, 1, 1}));
+    EXPECT_FALSE(serve(*session, {target, memory.address() + kPage, 1, {1}})) << "the threads answer it";
+    EXPECT_TRUE(ask(*session, {target, memory.address() + kPage, 1, {1}}));
     return wait_for_one(*session).outcome == Outcome::violation;
   }));
-  ASSERT_TRUE(ask(*session, {target, memory.address(), 1, 2}));
+  ASSERT_TRUE(ask(*session, {target, memory.address(), 1, {2}}));
   EXPECT_EQ(wait_for_one(*session).outcome, Outcome::done) << "the region goes on";
 }
 
@@ -311,7 +313,7 @@ TEST(Pager, LongRangeIsToldAfterItsFirstChunkAndComesWhole) {
   SKIP_WITHOUT_SLOW(slow);
   const Target target = add_region(*domain, memory);
   auto session = domain->attach_engine();
-  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), 5}));
+  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), {5}}));
   const Resolution resolution = wait_for_one(*session);
   EXPECT_EQ(resolution.waiter.bits, 5U);
   EXPECT_EQ(resolution.outcome, Outcome::done);
@@ -343,7 +345,7 @@ TEST(Pager, DeregistrationDoesNotWaitForSlowPages) {
   SKIP_WITHOUT_SLOW(slow);
   const Target target = add_region(*domain, memory);
   auto session = domain->attach_engine();
-  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), 1}));
+  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), {1}}));
   ASSERT_TRUE(slow.wait_for_fault());
   EXPECT_EQ(domain->deregister_region(target.key), 0);
   Resolution early;
@@ -367,7 +369,7 @@ TEST(Pager, SessionThatEndsDoesNotWaitForSlowPages) {
   SKIP_WITHOUT_SLOW(slow);
   const Target target = add_region(*domain, memory);
   auto session = domain->attach_engine();
-  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), 77}));
+  ASSERT_TRUE(ask(*session, {target, memory.address(), memory.size(), {77}}));
   ASSERT_TRUE(slow.wait_for_fault());
   session.reset();
   auto next = domain->attach_engine();

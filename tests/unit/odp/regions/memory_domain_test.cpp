@@ -229,7 +229,7 @@ TEST(MemoryDomain, ACrcTakenInTheCopyFaultsAsTheCopyDoes) {
     session->leave();
     EXPECT_EQ(domain->counters().copy_faults_caught, caught + 1);
     ASSERT_EQ(mprotect(memory.data() + 4096, 4096, PROT_READ | PROT_WRITE), 0);
-    EXPECT_EQ(until_settled(*session, {target, at, bytes.size(), 7},
+    EXPECT_EQ(until_settled(*session, {target, at, bytes.size(), {7}},
                             [&] {
                               crc = 3;
                               return session->read_with_crc(target, at, bytes, crc);
@@ -295,7 +295,7 @@ TEST(MemoryDomain, ManyWaitersOnOneRangeCostOneService) {
   constexpr size_t kWaiters = 500;
   session->enter();
   for (uint64_t i = 0; i < kWaiters; ++i)
-    ASSERT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, memory.size(), i}));
+    ASSERT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, memory.size(), {i}}));
   EXPECT_TRUE(session->has_outstanding_faults());
   session->leave();
   std::vector<bool> seen(kWaiters, false);
@@ -321,10 +321,10 @@ TEST(MemoryDomain, FaultQueueIsBoundedAndRecovers) {
   const auto result = register_with(*domain, memory.address(), memory.size(), 0, kAllAccess | kOnDemand);
   auto session = domain->attach_engine();
   size_t queued = 0;
-  while (session->request_fault({{result.key, 1, kRemoteWrite}, 0, 1, queued})) ++queued;
+  while (session->request_fault({{result.key, 1, kRemoteWrite}, 0, 1, {queued}})) ++queued;
   EXPECT_GE(queued, 64U);
   for (size_t i = 0; i < queued; ++i) EXPECT_EQ(next_resolution(*session).outcome, Outcome::done);
-  EXPECT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, 1, 1}));
+  EXPECT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, 1, {1}}));
   EXPECT_EQ(next_resolution(*session).waiter.bits, 1U);
   session->leave();
 }
@@ -437,7 +437,7 @@ TEST(MemoryDomain, DeregistrationUnderUseEndsInViolations) {
       (void)session->take_resolutions(resolutions);
       const Target target{key, 1, kRemoteWrite};
       const uint64_t va = (i * 4001) % (memory.size() - 4096);
-      if (const FaultRequest fault{target, va, 4096, i};
+      if (const FaultRequest fault{target, va, 4096, {i}};
           session->write(target, va, bytes) == Outcome::miss && !session->serve_fault(fault))
         (void)session->request_fault(fault);
       if (session->should_yield()) std::this_thread::yield();
@@ -554,7 +554,7 @@ TEST(MemoryDomain, SessionsComeAndGoWithFaultsUnanswered) {
     ASSERT_NE(session, nullptr);
     session->enter();
     for (uint64_t j = 0; j < 50; ++j)
-      ASSERT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, memory.size(), j}));
+      ASSERT_TRUE(session->request_fault({{result.key, 1, kRemoteWrite}, 0, memory.size(), {j}}));
   }
   auto session = domain->attach_engine();
   std::array<Resolution, 4> stale;

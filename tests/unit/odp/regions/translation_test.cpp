@@ -182,7 +182,7 @@ class Cve202646325 : public testing::TestWithParam<Backing> {
     target.need = kRemoteAtomic;
     uint64_t original = 0;
     const uint64_t add = (uint64_t{random_()} << 32) | random_();
-    const Outcome outcome = until_settled(*session_, {target, view.va + offset, kOperand, 9}, [&] {
+    const Outcome outcome = until_settled(*session_, {target, view.va + offset, kOperand, {9}}, [&] {
       return session_->atomic(target, view.va + offset, {AtomicOp::fetch_add, 0, add}, original);
     });
     if (reinterpret_cast<uint64_t>(data + view.start + offset) % kOperand != 0) {

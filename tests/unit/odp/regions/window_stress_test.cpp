@@ -106,7 +106,7 @@ class Cve202521829 : public testing::TestWithParam<std::tuple<WindowType, uint32
                                   ? session->atomic(target, va, {AtomicOp::store, 0, ~uint64_t{0}}, original)
                                   : session->write(target, va, bytes);
       if (outcome == Outcome::done) ++uses_;
-      if (const FaultRequest fault{target, va, bytes.size(), turn};
+      if (const FaultRequest fault{target, va, bytes.size(), {turn}};
           outcome == Outcome::miss && !session->serve_fault(fault))
         static_cast<void>(session->request_fault(fault));
       static_cast<void>(session->range_of(target.key, original, length_bytes));

@@ -65,7 +65,7 @@ TEST_F(Limits, OfOneObject) {
   EXPECT_EQ(srq_error(1, srq_sges + 1), EINVAL);
   EXPECT_EQ(cq_error(device.max_cqe), 0);
   EXPECT_EQ(cq_error(device.max_cqe + 1), EINVAL);
-  EXPECT_EQ(ibv_reg_mr(pd, reinterpret_cast<void*>(4096), device.max_mr_size + 1, IBV_ACCESS_ON_DEMAND),
+  EXPECT_EQ(ibv_reg_mr(pd, reinterpret_cast<void*>(4096), device.max_mr_size + 1, int{IBV_ACCESS_ON_DEMAND}),
             nullptr);
   EXPECT_EQ(errno, EINVAL);
 }

@@ -129,7 +129,7 @@ TEST_F(RecordedCalls, CallsOfSeveralThreadsAreAllThere) {
     threads.emplace_back([this] {
       const Pages pages(4096);
       for (size_t k = 0; k < kRegions; ++k) {
-        ibv_mr* const mr = ibv_reg_mr(a->pd, pages.data(), pages.size(), IBV_ACCESS_LOCAL_WRITE);
+        ibv_mr* const mr = ibv_reg_mr(a->pd, pages.data(), pages.size(), int{IBV_ACCESS_LOCAL_WRITE});
         EXPECT_EQ(ibv_dereg_mr(mr), 0);
       }
     });
