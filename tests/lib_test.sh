@@ -4,7 +4,7 @@
 #   lib_test.sh
 set -euo pipefail
 # shellcheck source=tests/lib.sh
-. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/lib.sh"
 own_folder
 
 # The child of a start opens its output when it first has a CPU. A condition must not be true by the last process of the name.
