@@ -17,12 +17,11 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "tests/huge_pages.hpp"
 #include "tests/interop/e2e/odp_mix/odp_mix_main.hpp"
 #include "tests/interop/e2e/side.hpp"
 
@@ -31,15 +30,6 @@ namespace {
 using namespace faultline::e2e;
 using faultline::e2e::mix::Backing;
 using faultline::e2e::mix::Plan;
-
-/// Huge pages are the machine's. A mapping of them gets SIGBUS at its next touch after MADV_DONTNEED, or
-/// ENOMEM at its next mmap, if others take them all or free them. tests/conformance/pyverbs_test.sh uses and
-/// frees them under this lock.
-bool has_huge_pages_alone() {
-  const int lock = open("/run/faultline-test-huge-pages", O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
-  // Only root makes the file: without it no such script has run.
-  return lock < 0 || flock(lock, LOCK_EX | LOCK_NB) == 0;
-}
 
 bool has_hugetlb() {
   void* memory = mmap(nullptr, mix::kHugeBytes, PROT_READ | PROT_WRITE,
@@ -64,7 +54,7 @@ std::vector<Plan> make_plans(uint64_t seed) {
       {Backing::file_private, false, some()},
       {Backing::file_shared, false, some()},
   };
-  if (has_huge_pages_alone() && has_hugetlb())
+  if (faultline::test::has_huge_pages_alone() && has_hugetlb())
     plans.push_back({Backing::hugetlb, false, mix::kHugeBytes / mix::kPageBytes});
   return plans;
 }

@@ -17,6 +17,7 @@
 #include <sys/shm.h>
 #include <unistd.h>
 
+#include "tests/huge_pages.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {
@@ -161,6 +162,10 @@ class KindMemory {
         return;
       case Kind::hugetlb:
         // Without MAP_NORESERVE the call fails here if no pages are left, instead of a SIGBUS later.
+        if (!faultline::test::has_huge_pages_alone()) {
+          errno = EBUSY;
+          return lack("the machine's huge pages, for this test alone");
+        }
         return map_with(MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
       case Kind::memfd:
         file_ = memfd_create("kinds", MFD_CLOEXEC);

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/huge_pages.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test::translation_test {
@@ -41,7 +42,8 @@ class Memory {
         return;
       }
       case Backing::hugetlb:
-        data_ = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
+        if (faultline::test::has_huge_pages_alone())
+          data_ = map(bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
         return;
       case Backing::shared_file: {
         const int file = memfd_create("translation", MFD_CLOEXEC);
