@@ -138,6 +138,7 @@ part_tsan() {
 }
 # Each removes one guard, and a test has to fail.
 part_changed_mutants() {
+  step "every mutant applies" "$root_dir/scripts/mutants" --check
   step "mutants of the changed files" "$root_dir/scripts/mutants" --changed "${words[0]:-HEAD~1}" --limit 2
 }
 part_mutants() {
