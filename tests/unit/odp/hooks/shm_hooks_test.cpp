@@ -30,7 +30,8 @@ uint8_t* attach(void* at, size_t bytes, bool by_hook = true) {
 bool hide_proc() {
   std::string path = testing::TempDir() + "/no-proc-XXXXXX";
   if (mkdtemp(path.data()) == nullptr) return false;
-  const bool hidden = chroot(path.c_str()) == 0 && chdir("/") == 0;
+  // Removed before it becomes the root: afterwards nobody has its name.
+  const bool hidden = chdir(path.c_str()) == 0 && rmdir(path.c_str()) == 0 && chroot(".") == 0;
   return hidden && access("/proc/self/maps", F_OK) != 0;
 }
 
