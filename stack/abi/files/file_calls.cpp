@@ -23,11 +23,6 @@ namespace faultline::abi {
 
 namespace {
 
-int fail_call(int error) {
-  errno = error;
-  return -1;
-}
-
 NextCall<int(const char*, int, mode_t)> next_open("open"), next_open64("open64");
 NextCall<int(const char*, int)> next_open_2("__open_2"), next_open64_2("__open64_2");
 NextCall<int(int, const char*, int, mode_t)> next_openat("openat"), next_openat64("openat64");
@@ -80,7 +75,7 @@ FILE* fopen_or(const char* path, const char* mode, Call call) {
 }
 
 int answer_stat(const Sight& sight, struct stat* result) {
-  if (!sight.node) return fail_call(ENOENT);
+  if (!sight.node) return fail_with(ENOENT);
   *result = stat_of(sight);
   return 0;
 }
@@ -114,13 +109,13 @@ int access_or(int directory, const char* path, int mode, Call call) {
 template <typename Call>
 ssize_t readlink_or(int directory, const char* path, Call call) {
   // Our trees contain no links.
-  if (const auto sight = look_at(directory, path)) return fail_call(sight->node ? EINVAL : ENOENT);
+  if (const auto sight = look_at(directory, path)) return fail_with(sight->node ? EINVAL : ENOENT);
   return call();
 }
 
 template <typename Call>
 ssize_t getxattr_or(const char* path, Call call) {
-  if (const auto sight = look_at(AT_FDCWD, path)) return fail_call(sight->node ? ENODATA : ENOENT);
+  if (const auto sight = look_at(AT_FDCWD, path)) return fail_with(sight->node ? ENODATA : ENOENT);
   return call();
 }
 

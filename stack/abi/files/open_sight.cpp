@@ -10,16 +10,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "stack/abi/interpose/next_call.hpp"
 #include "stack/abi/rdma_cm/channel.hpp"
 #include "stack/abi/tree/descriptor_table.hpp"
 
 namespace faultline::abi {
 namespace {
-
-int fail_open(int error) {
-  errno = error;
-  return -1;
-}
 
 int open_text(const std::string& text, int flags) {
   const int descriptor = static_cast<int>(
@@ -28,7 +24,7 @@ int open_text(const std::string& text, int flags) {
   const auto written = syscall(SYS_pwrite64, descriptor, text.data(), text.size(), 0);
   if (written == static_cast<long>(text.size())) return descriptor;
   syscall(SYS_close, descriptor);
-  return fail_open(ENOMEM);
+  return fail_with(ENOMEM);
 }
 
 int open_directory(const Sight& sight, int flags) {
@@ -38,22 +34,22 @@ int open_directory(const Sight& sight, int flags) {
   if (descriptor < 0) return -1;
   if (add_descriptor(descriptor, std::make_shared<OpenFile>(sight))) return descriptor;
   syscall(SYS_close, descriptor);
-  return fail_open(EMFILE);
+  return fail_with(EMFILE);
 }
 
 }  // namespace
 
 int open_sight(const Sight& sight, int flags) {
-  if (!sight.node) return fail_open((flags & O_CREAT) != 0 ? EACCES : ENOENT);
-  if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) return fail_open(EEXIST);
+  if (!sight.node) return fail_with((flags & O_CREAT) != 0 ? EACCES : ENOENT);
+  if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) return fail_with(EEXIST);
   const bool writes = (flags & O_ACCMODE) != O_RDONLY;
   const bool is_directory = sight.node->kind == NodeKind::directory;
-  if ((flags & O_DIRECTORY) != 0 && !is_directory) return fail_open(ENOTDIR);
+  if ((flags & O_DIRECTORY) != 0 && !is_directory) return fail_with(ENOTDIR);
   switch (sight.node->kind) {
     case NodeKind::directory:
-      return writes ? fail_open(EISDIR) : open_directory(sight, flags);
+      return writes ? fail_with(EISDIR) : open_directory(sight, flags);
     case NodeKind::file:
-      return writes ? fail_open(EACCES) : open_text(sight.node->text, flags);
+      return writes ? fail_with(EACCES) : open_text(sight.node->text, flags);
     case NodeKind::verbs_device:
       // /dev/null suffices: our contexts send no commands to it.
       return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/null", flags & ~(O_CREAT | O_TRUNC)));
@@ -62,7 +58,7 @@ int open_sight(const Sight& sight, int flags) {
     case NodeKind::socket:
       break;
   }
-  return fail_open(ENXIO);
+  return fail_with(ENXIO);
 }
 
 }  // namespace faultline::abi

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls the C library's definition of a name that this library interposes on.
+// Calls the C library's definition of a name that this library interposes on, or fails as it does.
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 
 #include <dlfcn.h>
@@ -14,6 +15,12 @@
 #define FAULTLINE_STANDS_BEFORE(name) asm(name) __attribute__((visibility("default")))
 
 namespace faultline::abi {
+
+/// Sets errno, and returns what most calls of the C library return then.
+[[nodiscard]] inline int fail_with(int error) {
+  errno = error;
+  return -1;
+}
 
 template <typename Function>
 class NextCall {

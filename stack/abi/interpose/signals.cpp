@@ -16,6 +16,7 @@
 
 #include "odp/copy/fault_handler.hpp"
 #include "odp/copy/fault_signals.hpp"
+#include "stack/abi/interpose/next_call.hpp"
 #include "stack/abi/interpose/program_range.hpp"
 #include "stack/base/process/kernel_signals.hpp"
 
@@ -26,6 +27,7 @@ using faultline::kFaultSignals;
 using faultline::set_of;
 using faultline::signal_bit;
 using faultline::SignalBits;
+using faultline::abi::fail_with;
 using faultline::odp::note_mask_change;
 using faultline::odp::program_sigaction;
 
@@ -59,14 +61,7 @@ int set_mask(int how, const sigset_t* set, sigset_t* old) {
 /// Returns 0, or -1 with errno.
 int set_mask_with_errno(int how, const sigset_t* set, sigset_t* old) {
   const int problem = set_mask(how, set, old);
-  if (problem == 0) return 0;
-  errno = problem;
-  return -1;
-}
-
-int fail_with(int error) {
-  errno = error;
-  return -1;
+  return problem == 0 ? 0 : fail_with(problem);
 }
 
 sighandler_t set_handler(int number, sighandler_t handler, SignalBits mask, int flags) {
