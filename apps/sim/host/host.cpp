@@ -123,12 +123,12 @@ void Host::post_send(QueuePair* qp, const Message& message, TimePs now_ps) {
 }
 
 void Host::post_receive(QueuePair* qp, uint64_t wr_id) {
-  constexpr uint32_t kMostBytes = 1U << 31;
+  constexpr uint32_t kReceiveBytes = 1U << 31;
   ReceiveRing& ring = receive_ring_of(qp);
   ReceiveWqe* const wqe = ring.prepare();
   if (wqe == nullptr) throw std::logic_error("faultline-sim: a receive was posted to a full ring");
-  *wqe = {.wr_id = wr_id, .sge_count = 1, .length_bytes = kMostBytes};
-  *ring.sges_of(wqe) = {.va = kAddress, .length_bytes = kMostBytes, .lkey = kKey};
+  *wqe = {.wr_id = wr_id, .sge_count = 1, .length_bytes = kReceiveBytes};
+  *ring.sges_of(wqe) = {.va = kAddress, .length_bytes = kReceiveBytes, .lkey = kKey};
   ring.advance();
   ring.publish();
   core_.ring_doorbell(qp);
