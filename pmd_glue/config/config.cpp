@@ -351,6 +351,7 @@ DeviceConfig read_device(CheckedTable reader) {
     reader.fail("active_width", "must be 1, 2, 4, 8 or 12 lanes");
   reader.read("active_speed", device.active_speed, kLinkSpeeds);
   reader.read("device_memory_kib", device.device_memory_bytes, 0, 1U << 20, 1U << 10);
+  reader.read("min_ack_timeout_ms", device.min_ack_timeout_ns, 0, 60'000, 1'000'000);
   device.capture = reader.text("capture");
   reader.read("publish", device.publish);
   reader.require("port", "add a table [device.port] with a kind");

@@ -102,6 +102,7 @@ struct DeviceConfig {
   LinkSpeed active_speed = LinkSpeed::edr;
   uint64_t device_memory_bytes = uint64_t{1} << 20;  ///< ibv_alloc_dm
   std::string capture;                               ///< file name; empty: none
+  uint64_t min_ack_timeout_ns = 0;                   ///< 0: a QP's timeout is as the program says
   bool publish = true;  ///< the device's state, for other processes of this user (stack/status)
   PortConfig port;
   ChaosConfig chaos;

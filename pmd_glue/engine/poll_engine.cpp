@@ -39,6 +39,7 @@ transport::CoreConfig core_config(const Config& config, const DeviceConfig& devi
   core.core_count = slot.cores;
   core.core_index = slot.index;
   core.recorder = slot.recorder;
+  core.min_ack_timeout_ns = device.min_ack_timeout_ns;
   core.reports_drops = capture != nullptr;
   core.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
   if (attachment != nullptr && attachment->grant().shared != 0) {

@@ -14,9 +14,10 @@ constexpr FailureCauseRow kRows[] = {
     {never_answered, "never_answered", "the peer has never answered, and retry_cnt is used up",
      "the peer's QP: does it exist, is it in RTR or RTS, with this side's QPN, address and first PSN? The "
      "path: "
-     "ping, MTU, firewall for UDP port 4791"},
+     "ping, MTU, firewall for UDP port 4791. A busy machine: min_ack_timeout_ms of [[device]]"},
     {stopped_answering, "stopped_answering", "the peer has stopped answering, and retry_cnt is used up",
-     "the peer's process: does it live and run? The path: loss, a link that went down"},
+     "the peer's process: does it live and run? The path: loss, a link that went down. A busy machine: "
+     "min_ack_timeout_ms of [[device]]"},
     {link_down, "link_down", "the port's link is down, and retry_cnt is used up",
      "the port, the wire's switch or the cable: faultline top, ibv_devinfo"},
     {receiver_not_ready, "receiver_not_ready", "the peer had no receive posted, and rnr_retry is used up",

@@ -171,7 +171,7 @@ void add_request(QueuePair& qp, TimeNs now, QpFailure& failure) {
   failure.rnr_retries_used = static_cast<uint8_t>(qp.attributes.rnr_retry - qp.requester.rnr_retries_left);
   if (failure.retries_used != 0 || failure.status == CompletionStatus::retry_exceeded)
     failure.silent_ns = now - qp.recovery.silent_since_ns;
-  failure.ack_timeout_ns = qp.attributes.timeout == 0 ? 0 : TimeNs{4096} << qp.attributes.timeout;
+  failure.ack_timeout_ns = qp.recovery.ack_timeout_ns;
   if (qp.send_ring.head() == qp.send_ring.tail()) return;
   SendWqe& wqe = *qp.send_ring.header_at(qp.send_ring.head());
   failure.has_request = true;

@@ -17,6 +17,11 @@ namespace faultline::transport {
 namespace {
 constexpr size_t kFirstListed = 64;
 
+/// `code` is of ibv_modify_qp(3): 4.096 us * 2^code, 0 for none.
+TimeNs ack_timeout_of(uint8_t code, TimeNs least_ns) {
+  return code == 0 ? 0 : std::max(TimeNs{4096} << code, least_ns);
+}
+
 void note_completions_of(const QpInit& init) {
   for (CompletionQueue* const cq : {init.send_cq, init.receive_cq})
     if (cq != nullptr && !cq->is_noted) cq->is_noted = true;
@@ -235,7 +240,10 @@ void Core::Impl::apply(QueuePair& qp, const QpAttributes& attributes, uint32_t m
     now.path_mtu = attributes.path_mtu;
     qp.mtu_bytes = bytes_of(attributes.path_mtu);
   }
-  if ((mask & kAttrTimeout) != 0) now.timeout = attributes.timeout & 0x1f;
+  if ((mask & kAttrTimeout) != 0) {
+    now.timeout = attributes.timeout & 0x1f;
+    qp.recovery.ack_timeout_ns = ack_timeout_of(now.timeout, context.config.min_ack_timeout_ns);
+  }
   if ((mask & kAttrRetryCnt) != 0) qp.requester.retries_left = now.retry_count = attributes.retry_count & 7;
   if ((mask & kAttrRnrRetry) != 0) qp.requester.rnr_retries_left = now.rnr_retry = attributes.rnr_retry & 7;
   if ((mask & kAttrMinRnrTimer) != 0) now.min_rnr_timer = attributes.min_rnr_timer & 0x1f;

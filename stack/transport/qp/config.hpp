@@ -61,6 +61,9 @@ struct CoreConfig {
   /// Retransmits the oldest packet after a delay derived from the measured round trip, before the ACK timeout
   /// of the attributes.
   bool early_probe = true;
+  /// A QP with an ACK timeout waits at least this long for an answer. Programs mostly fix the attribute, and
+  /// on a busy machine a peer may have no processor for longer.
+  uint64_t min_ack_timeout_ns = 0;
   /// Sends credits (posted receives) to requesters and obeys those of responders (IBA 9.7.7.2).
   bool credits = true;
   /// Accepts FLUSH packets with the ICRC of Linux's rxe (wire::has_rxe_flush_icrc) in addition to the

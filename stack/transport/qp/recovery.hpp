@@ -78,6 +78,9 @@ struct RecoveryState {
   /// With rate control: the last PSN whose answer was requested since the send position last moved back.
   wire::Psn asked_psn;
   TimeNs timed_ns = 0;
+  /// T_tr of IBA 9.7.6.1.3: the program's timeout, or CoreConfig::min_ack_timeout_ns if that is longer. 0:
+  /// none.
+  TimeNs ack_timeout_ns = 0;
 
   wire::Psn probe_psn;
   wire::Psn probe_sent_end;  ///< the next new PSN when the probe was sent

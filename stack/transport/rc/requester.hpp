@@ -100,12 +100,8 @@ class Requester {
   /// Fails the oldest WQE with `status`, and the QP with it.
   void fail(QueuePair& qp, CompletionStatus status);
   void arm_ack_timer(QueuePair& qp);
-  /// Timeout of a response by the verbs attributes, with `shift` doublings.
   /// Maximum silence after a stall notification.
   static constexpr TimeNs kStallSilenceNs = 1'000'000'000;
-  [[nodiscard]] static uint64_t ack_timeout_ns(const QueuePair& qp, unsigned shift) {
-    return uint64_t{4096} << (qp.attributes.timeout + shift);
-  }
 
   CoreContext& context_;
   /// Fields of the current packet. Each packet sets the fields of its opcode, and no code reads the others,

@@ -100,7 +100,7 @@ void Requester::forget_fault(QueuePair& qp) {
   catch_up(qp);
   // Skips the update if all timers would be set to the same values, as for several packets in one turn.
   const bool quiet = recovery.is_quiet_before(state.unacked_psn);
-  const bool timers_stand = quiet && state.ack_deadline_ns == context_.now_ns + ack_timeout_ns(qp, 0);
+  const bool timers_stand = quiet && state.ack_deadline_ns == context_.now_ns + recovery.ack_timeout_ns;
   if (!quiet) on_window_moved(qp, from);
   const bool awaits =
       state.unacked_psn != state.sent_psn && !state.fault_wait && state.rnr_deadline_ns == kNever;

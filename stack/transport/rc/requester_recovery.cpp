@@ -20,7 +20,8 @@ constexpr uint8_t kMaxProbes = 6;
 constexpr uint64_t kMinProbeNs = 200'000;
 /// Probe delay before the first round trip measurement.
 constexpr uint64_t kFirstProbeNs = 5'000'000;
-/// The ACK timeout doubles with every second retry, up to this shift.
+/// The ACK timeout doubles with every second retry, up to this shift: IBA 9.7.6.1.3 permits up to four times
+/// T_tr.
 constexpr uint8_t kMaxTimeoutShift = 2;
 constexpr uint32_t kLeastWindowPackets = 8;
 constexpr uint16_t kWidenPackets = 8;
@@ -239,9 +240,9 @@ void Requester::on_window_moved(QueuePair& qp, wire::Psn from) {
 void Requester::arm_ack_timer(QueuePair& qp) {
   RequesterState& state = qp.requester;
   RecoveryState& recovery = qp.recovery;
-  if (qp.attributes.timeout == 0) return;  // 0 = no timeout (ibv_modify_qp(3))
+  if (recovery.ack_timeout_ns == 0) return;
   const auto used = static_cast<uint8_t>(qp.attributes.retry_count - state.retries_left);
-  const uint64_t timeout_ns = ack_timeout_ns(qp, std::min<uint8_t>(used / 2, kMaxTimeoutShift));
+  const uint64_t timeout_ns = recovery.ack_timeout_ns << std::min<uint8_t>(used / 2, kMaxTimeoutShift);
   state.ack_deadline_ns = context_.now_ns + timeout_ns;
   recovery.probe_deadline_ns = kNever;
   if (context_.config.early_probe && recovery.probes < kMaxProbes) {
@@ -306,7 +307,8 @@ void Requester::on_timer(QueuePair& qp) {
   // The first timeout of a row shows when the timer was armed: at the last answer.
   if (state.retries_left == qp.attributes.retry_count) {
     const bool stalled = state.ack_deadline_ns == recovery.notified_ns + kStallSilenceNs;
-    recovery.silent_since_ns = stalled ? recovery.notified_ns : state.ack_deadline_ns - ack_timeout_ns(qp, 0);
+    recovery.silent_since_ns =
+        stalled ? recovery.notified_ns : state.ack_deadline_ns - recovery.ack_timeout_ns;
   }
   ++context_.counters.timeouts;
   ++qp.counters.timeouts;

@@ -63,6 +63,34 @@ TEST(Retransmission, ALostLastAckCostsOneTimeOutAndTheRequestRunsOnce) {
   EXPECT_EQ(pair.b.poll_receives().size(), 1U);
 }
 
+/// Loses the ACK of a WRITE. Returns the time from the request to its retransmission; 0: there is none.
+uint64_t wait_for_a_lost_ack(uint8_t timeout, uint64_t min_ack_timeout_ns) {
+  SimulationScript script = quiet_fabric();
+  script.a.core.min_ack_timeout_ns = min_ack_timeout_ns;
+  script.b_to_a.drop_mask = bit(0);
+  ConnectionScript connection;
+  connection.timeout = timeout;
+  Pair pair(script, connection);
+  pair.write(100);
+  pair.run();
+  EXPECT_EQ(transport::attributes_of(pair.a.qp()).timeout, timeout) << "ibv_query_qp";
+  return pair.lines().size() > 2 ? pair.sent_at(2) : 0;
+}
+
+TEST(Retransmission, ADeviceHasASmallestAckTimeout) {
+  constexpr uint64_t kLeastNs = 500 * kMillisecond;
+  const auto of_program_ns = [](uint8_t timeout) { return uint64_t{4096} << timeout; };
+  const uint64_t raised_ns = wait_for_a_lost_ack(14, kLeastNs);
+  EXPECT_GE(raised_ns, kLeastNs);
+  EXPECT_LT(raised_ns, kLeastNs + kMillisecond);
+  const uint64_t plain_ns = wait_for_a_lost_ack(14, 0);
+  EXPECT_GE(plain_ns, of_program_ns(14));
+  EXPECT_LT(plain_ns, 4 * of_program_ns(14)) << "IBA 9.7.6.1.3";
+  const uint64_t longer_ns = wait_for_a_lost_ack(18, kLeastNs);
+  EXPECT_GE(longer_ns, of_program_ns(18)) << "the program's is longer";
+  EXPECT_EQ(wait_for_a_lost_ack(0, kLeastNs), 0U) << "0 is no timeout (ibv_modify_qp(3))";
+}
+
 TEST(Retransmission, ARepeatedRequestIsAcknowledgedAndNotRunAgain) {
   SimulationScript script = quiet_fabric();
   script.a_to_b.duplicate_mask = bit(0);

@@ -26,6 +26,7 @@ DeviceConfig device_of(const StationSetup& setup) {
   device.mac = mac_of(device.addresses[0].gid);
   device.vlan_id = setup.vlan_id;
   device.chaos = setup.chaos;
+  device.min_ack_timeout_ns = setup.min_ack_timeout_ns;
   return device;
 }
 

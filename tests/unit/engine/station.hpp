@@ -24,6 +24,7 @@ struct StationSetup {
   Capture* capture = nullptr;
   FakePort::Offloads offloads = {};
   bool udp_checksum = false;
+  TimeNs min_ack_timeout_ns = 0;
 };
 
 class Station {

@@ -13,6 +13,9 @@ namespace {
 
 class Transfer : public WithFrames {};
 
+/// A tick of the timer wheel; a deadline is met within it.
+constexpr TimeNs kTickNs = 8'192;
+
 /// Two stations with a connected QP each.
 struct Joined {
   Joined() {
@@ -64,8 +67,6 @@ TEST_F(Transfer, ALostFrameIsSentAgainWhenItsTimeoutHasPassed) {
   settle(pair.a, pair.b, [](const Frame& frame) { return opcode_of(frame) == wire::Opcode::rc_write_only; });
   ASSERT_EQ(pair.qp_a.sent(), Statuses{});
 
-  // A tick of the timer wheel; a deadline is met within it.
-  constexpr TimeNs kTickNs = 8'192;
   VirtualClock::advance_to(posted + TestQp::kTimeoutNs - 1);
   settle(pair.a, pair.b);
   EXPECT_EQ(pair.a.transport().timeouts, 0U);
@@ -76,6 +77,25 @@ TEST_F(Transfer, ALostFrameIsSentAgainWhenItsTimeoutHasPassed) {
   EXPECT_EQ(pair.a.transport().retransmitted_packets, 1U);
   EXPECT_EQ(pair.qp_a.sent(), succeeded(1));
   EXPECT_EQ(pair.b.memory.bytes[99], pair.a.memory.bytes[99]);
+}
+
+TEST_F(Transfer, TheDevicesSmallestTimeoutDelaysTheRetransmission) {
+  constexpr TimeNs kLeastNs = 5 * TestQp::kTimeoutNs;
+  Station a(StationSetup{.min_ack_timeout_ns = kLeastNs});
+  Station b{"198.18.0.2/24"};
+  TestQp qp_a(a);
+  TestQp qp_b(b);
+  qp_a.connect(qp_b, b);
+  qp_b.connect(qp_a, a);
+  qp_a.write(100);
+  settle(a, b, [](const Frame&) { return true; });
+  VirtualClock::advance(kLeastNs - 1);
+  settle(a, b);
+  EXPECT_EQ(a.transport().timeouts, 0U);
+  VirtualClock::advance(kTickNs + 1);
+  settle(a, b);
+  EXPECT_EQ(a.transport().timeouts, 1U);
+  EXPECT_EQ(qp_a.sent(), succeeded(1));
 }
 
 TEST_F(Transfer, ALostAckIsReplacedAndTheWriteCompletesOnce) {

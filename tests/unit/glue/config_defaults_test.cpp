@@ -52,6 +52,7 @@ std::map<std::string, std::string> defaults_of_code() {
       {"device.active_width", text(device.active_width)},
       {"device.active_speed", device.active_speed == LinkSpeed::edr ? "EDR" : "another"},
       {"device.device_memory_kib", text(device.device_memory_bytes >> 10)},
+      {"device.min_ack_timeout_ms", text(device.min_ack_timeout_ns / 1'000'000)},
       {"device.port.ring_size", text(device.port.ring_size)},
       {"device.port.queues", text(device.port.queues)},
       {"device.port.share", text(device.port.request.shared)},

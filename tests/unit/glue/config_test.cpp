@@ -104,6 +104,7 @@ lcore = 0
 vendor_id = 1
 vendor_part_id = 2
 device_memory_kib = 3
+min_ack_timeout_ms = 500
 capture = "x.pcapng"
 [device.port]
 kind = "ring"
@@ -183,6 +184,7 @@ address = "0000:3b:00.1,vectorized=1,speed=10"
   EXPECT_TRUE(vlan_tag_of(a).present);
   EXPECT_EQ(vlan_tag_of(a).tci, 3 << 13 | 100);
   EXPECT_EQ(a.dscp, 26);
+  EXPECT_EQ(a.min_ack_timeout_ns, 500'000'000U);
   EXPECT_FALSE(a.chaos.harmless());
   EXPECT_EQ(a.chaos.link.loss, 0.01);
   EXPECT_EQ(a.chaos.link.reorder, 0.02);
@@ -310,6 +312,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "5: device.lcores: must be a list of whole numbers from 0 to 1023"},
         Mistake{with_device_key("vendor_id = 16777216"),
                 "4: device.vendor_id: must be a whole number from 0 to 16777215"},
+        Mistake{with_device_key("min_ack_timeout_ms = 60001"),
+                "4: device.min_ack_timeout_ms: must be a whole number from 0 to 60000"},
         Mistake{with_device_key("capture = true"), "4: device.capture: must be a string in quotes"},
         Mistake{with_device_key("mut = 1500"), "4: device.mut: unknown key; did you mean \"mtu\"?"},
         // The unknown key is reported before the key that is missing because of it.
@@ -323,7 +327,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "4: device.colour: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, "
                 "gateway, "
                 "route, progress, lcore, lcores, vendor_id, vendor_part_id, active_width, active_speed, "
-                "device_memory_kib, capture, publish, port, chaos"},
+                "device_memory_kib, min_ack_timeout_ms, capture, publish, port, chaos"},
         Mistake{with_device_key("active_width = 3"),
                 "4: device.active_width: must be 1, 2, 4, 8 or 12 lanes"},
         Mistake{with_device_key("active_speed = \"fast\""),
