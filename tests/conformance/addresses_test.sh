@@ -28,7 +28,7 @@ devices() {
   for role in server client; do
     host=$([ "$role" = server ] && echo 1 || echo 2)
     {
-      printf '[[device]]\nname = "faultline0"\nip = ["198.18.0.%s/24", "2001:2::%s/64"]\n' "$host" "$host"
+      printf '[[device]]\nname = "faultline0"\nip = ["198.18.0.%s/24", "2001:2::%s/64"]\n%s\n' "$host" "$host" "$patient"
       [ $# -eq 0 ] || printf '%s\n' "$@"
       echo "[device.port]"
       if [ "$kind" = veth ]; then

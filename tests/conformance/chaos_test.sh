@@ -10,7 +10,7 @@ need ibv_rc_pingpong
 own_folder
 # devices LINES...: both ends with these lines under [device.chaos]
 devices() {
-  memif_pair ''
+  memif_pair "$patient"
   local role
   for role in server client; do printf '%s\n' '[device.chaos]' "$@" >>"$folder/$role.toml"; done
 }

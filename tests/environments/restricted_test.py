@@ -233,7 +233,8 @@ def tool(place, name):
 def run_pair(place, command, may_fail=False):
     """Both ends; the client begins once the server listens, or is refused."""
     port = free_port()
-    run = [tool(place, "faultline-run"), "--wire", wire_name()]
+    source = SOURCE_THERE if place.needs_root else SOURCE
+    run = [tool(place, "faultline-run"), "--wire", wire_name(), "--config", source / "tests/data/patient_wire.toml"]
     server = start(place, [*run, "--side", "a", *command, "-p", port])
     listens = lib.await_that(lambda: server.process.poll() is not None and "no" or lib.listens(port, server.process.pid) and "yes",
                              f"{command[0]} listens or is refused") == "yes"

@@ -42,8 +42,8 @@ exchange=198.18.0.1
 
 # config_of ADDRESS_PREFIX: the two ends' configuration
 config_of() {
-  printf '[[device]]\nname = "faultline0"\nip = "%s1"\n[device.port]\nkind = "udp"\n' "$1" >"$folder/server.toml"
-  printf '[[device]]\nname = "faultline0"\nip = "%s2"\n[device.port]\nkind = "udp"\n' "$1" >"$folder/client.toml"
+  printf '[[device]]\nname = "faultline0"\nip = "%s1"\n%s\n[device.port]\nkind = "udp"\n' "$1" "$patient" >"$folder/server.toml"
+  printf '[[device]]\nname = "faultline0"\nip = "%s2"\n%s\n[device.port]\nkind = "udp"\n' "$1" "$patient" >"$folder/client.toml"
 }
 
 # expect_no_rights: the server's program is neither root nor has a capability
