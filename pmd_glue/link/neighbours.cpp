@@ -6,10 +6,17 @@
 namespace faultline::glue {
 namespace {
 
-// Pause after each request. The first ones are short, since the peer's device may just be starting; 5 s in
-// all.
-constexpr std::array<TimeNs, 8> kRequestPauseNs{20'000'000,  50'000'000,    100'000'000,   330'000'000,
-                                                500'000'000, 1'000'000'000, 1'000'000'000, 2'000'000'000};
+// The pauses after the first requests are short, since the peer's device may just be starting. A later
+// request follows each second, as in Linux (arp(7), retrans_time_ms).
+constexpr std::array<TimeNs, 5> kFirstPausesNs{20'000'000, 50'000'000, 100'000'000, 330'000'000, 500'000'000};
+constexpr TimeNs kPauseNs = 1'000'000'000;
+// 10 s in all. Linux gives ibv_modify_qp() a second, but there the kernel answers, and here a process that
+// may have no CPU.
+constexpr uint8_t kRequests = 14;
+
+constexpr TimeNs pause_after(uint8_t requests) {
+  return requests <= kFirstPausesNs.size() ? kFirstPausesNs[requests - 1U] : kPauseNs;
+}
 
 // Unicast requests to a doubted neighbour; 170 ms in all.
 constexpr uint8_t kQuestionsInDoubt = 3;
@@ -208,11 +215,11 @@ size_t NeighbourCache::poll(TimeNs now, std::span<uint8_t> request, bool& ipv6) 
       entry.state = NeighbourState::incomplete;
       entry.requests_sent = 0;
     }
-    if (entry.requests_sent == kRequestPauseNs.size()) {
+    if (entry.requests_sent == kRequests) {
       entry.state = NeighbourState::failed;
       continue;
     }
-    entry.deadline = now + kRequestPauseNs[entry.requests_sent++];
+    entry.deadline = now + pause_after(++entry.requests_sent);
     ipv6 = !entry.gid.is_ipv4();
     length_bytes = write_question(entry, request);
     break;

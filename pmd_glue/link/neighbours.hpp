@@ -44,7 +44,8 @@ class NeighbourCache {
   /// Returns the state at `now`; sets `mac` if it is reachable.
   [[nodiscard]] NeighbourState lookup(const wire::Gid& neighbour, TimeNs now, wire::MacAddress& mac) const;
 
-  /// Starts requests for an address on the link, unless they are under way or it is reachable.
+  /// Starts requests for an address on the link, unless they are under way or it is reachable. Without a
+  /// reply the entry fails 10 s later.
   void resolve(const wire::Gid& neighbour, TimeNs now);
 
   /// A turn of a caller that waits for an address; `is_asked` is false in its first one. Returns reachable

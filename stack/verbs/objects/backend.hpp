@@ -71,8 +71,8 @@ class DeviceBackend {
   virtual void rest() = 0;
 
   /// Resolves the MAC address for frames to a GID: the destination's, its gateway's or its multicast group's.
-  /// Returns 0, ENETUNREACH if no network or route matches, or EHOSTUNREACH if neighbour resolution timed
-  /// out. Blocks.
+  /// Returns 0, ENETUNREACH if no network or route matches, or EHOSTUNREACH if no neighbour has answered for
+  /// 10 s. Blocks.
   [[nodiscard]] virtual int resolve(const wire::Gid& gid, wire::MacAddress& mac) = 0;
 
   /// Starts or stops reception of frames to a multicast address. Returns 0 or an errno. Joins are counted.

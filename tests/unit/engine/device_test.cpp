@@ -10,6 +10,7 @@
 #include "pmd_glue/trouble/scenario_file.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/trouble/director.hpp"
+#include "stack/wire/link/link.hpp"
 #include "tests/unit/engine/frames.hpp"
 
 namespace faultline::glue::test::device_test {
@@ -276,14 +277,36 @@ TEST_F(Device, ACallRunsAfterTheTurnOfAnotherThread) {
   EXPECT_FALSE(ran_in_turn);
 }
 
-TEST_F(Device, ResolvingASilentNeighbourEndsAfterFiveSeconds) {
+TEST_F(Device, ResolvingWaitsForANeighbourWithoutACpu) {
+  open();
+  const TimeNs begin = VirtualClock::now();
+  Frame reply(wire::kMaxLinkFrameBytes);
+  const DeviceConfig& own = config.devices[0];
+  const wire::ArpPacket packet{wire::ArpOperation::reply, kPeerMac, kPeerIp, own.mac,
+                               own.addresses[0].gid.ipv4()};
+  reply.resize(wire::build_arp(reply, packet, own.mac));
+  bool answered = false;
+  port->on_receive = [&] {
+    VirtualClock::advance(10 * kMillisecond);
+    if (answered || VirtualClock::now() - begin < 9 * kSecond) return;
+    answered = true;
+    port->deliver(reply);
+  };
+  wire::MacAddress mac;
+  EXPECT_EQ(device->resolve(wire::Gid::from_ipv4(kPeerIp), mac), 0);
+  EXPECT_EQ(mac, kPeerMac);
+  port->on_receive = nullptr;
+}
+
+TEST_F(Device, ResolvingASilentNeighbourEndsAfterTenSeconds) {
   open();
   const TimeNs begin = VirtualClock::now();
   port->on_receive = [] { VirtualClock::advance(10 * kMillisecond); };
   wire::MacAddress mac;
   EXPECT_EQ(device->resolve(wire::Gid::from_ipv4(kPeerIp), mac), EHOSTUNREACH);
-  EXPECT_GE(VirtualClock::now() - begin, 5 * kSecond);
-  EXPECT_EQ(port->take_sent().size(), 8U);
+  EXPECT_GE(VirtualClock::now() - begin, 10 * kSecond);
+  EXPECT_LT(VirtualClock::now() - begin, 11 * kSecond);
+  EXPECT_EQ(port->take_sent().size(), 14U);
   port->on_receive = nullptr;
 }
 
