@@ -21,15 +21,14 @@ namespace faultline::glue {
 namespace {
 
 constexpr int kBacklog = 64;
-constexpr auto kPlacePause = std::chrono::milliseconds(10);
 
-/// Sleeps for kPlacePause and returns true; returns false with ETIMEDOUT if the deadline has passed.
+/// Sleeps for kLookPause and returns true; returns false with ETIMEDOUT if the deadline has passed.
 bool pause_until(SteadyTime deadline) {
   if (std::chrono::steady_clock::now() >= deadline) {
     errno = ETIMEDOUT;
     return false;
   }
-  std::this_thread::sleep_for(kPlacePause);
+  std::this_thread::sleep_for(kLookPause);
   return true;
 }
 

@@ -24,6 +24,9 @@ struct SwitchPlace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
+/// Between two looks at what another process, a client or the switch, has not done yet.
+inline constexpr std::chrono::milliseconds kLookPause{10};
+
 /// Takes the wire's lock, which is held until the descriptor is closed. Returns an invalid descriptor with
 /// errno on failure; ETIMEDOUT: another process held the lock until `deadline`.
 [[nodiscard]] UniqueFd lock_wire(const SwitchPlace& place, SteadyTime deadline);

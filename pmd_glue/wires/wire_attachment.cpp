@@ -22,7 +22,6 @@ using Received = SwitchChannel::Received;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kAttachPause = milliseconds(10);
 // A new switch may be killed before it serves, so several starts are tried. A switch that cannot start fails
 // each time.
 constexpr int kStarts = 3;
@@ -94,7 +93,7 @@ bool WireAttachment::take_first(const WireRequest& wanted, std::string& error) {
       // Its user may be replacing the switch.
       if (!needs_uplink(*place) || steady_clock::now() >= began + patience_.replaced) return false;
       error.clear();
-      std::this_thread::sleep_for(kAttachPause);
+      std::this_thread::sleep_for(kLookPause);
       continue;
     }
     switch (finish_attach(deadline, error)) {
@@ -108,7 +107,7 @@ bool WireAttachment::take_first(const WireRequest& wanted, std::string& error) {
         failed_starts += started_ ? 1 : 0;
         if (failed_starts == kStarts || steady_clock::now() >= deadline)
           return refuse(fmt::format("the switch has ended: {}", last_log_line(*place)));
-        std::this_thread::sleep_for(kAttachPause);
+        std::this_thread::sleep_for(kLookPause);
         break;
       case Outcome::refused:
       case Outcome::failed:
@@ -418,7 +417,7 @@ int WireAttachment::await_attached(Lock& lock, SteadyTime deadline) {
     if (phase_ == Phase::attached) return 0;
     if (steady_clock::now() >= deadline) return ETIMEDOUT;
     lock.unlock();
-    std::this_thread::sleep_for(kAttachPause);
+    std::this_thread::sleep_for(kLookPause);
     lock.lock();
   }
 }

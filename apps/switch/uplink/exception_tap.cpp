@@ -18,14 +18,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "apps/switch/uplink/predecessor.hpp"
 #include "pmd_glue/eal/mbuf_view.hpp"
 #include "stack/base/log.hpp"
 
 namespace faultline::switching {
 namespace {
-
-constexpr auto kBusyPatience = std::chrono::seconds(5);
-constexpr auto kBusyPause = std::chrono::milliseconds(10);
 
 ifreq request_for(const std::string& name) {
   ifreq request{};
@@ -64,11 +62,11 @@ int bring_up(int control, const std::string& name) {
 int attach(int tap, const std::string& name) {
   ifreq request = request_for(name);
   request.ifr_flags = IFF_TAP | IFF_NO_PI;
-  const auto latest = std::chrono::steady_clock::now() + kBusyPatience;
+  const auto latest = std::chrono::steady_clock::now() + kPredecessorPatience;
   for (bool is_noted = false; ioctl(tap, TUNSETIFF, &request) != 0; is_noted = true) {
     if (errno != EBUSY || std::chrono::steady_clock::now() >= latest) return errno;
     if (!is_noted) log().warn("waits for the tap {}: another process has it", name);
-    std::this_thread::sleep_for(kBusyPause);
+    std::this_thread::sleep_for(kPredecessorPause);
   }
   return 0;
 }
