@@ -258,8 +258,7 @@ void RunningDevice::drain_engines() {
     do {
       engine.turns().lock();
       register_this_thread();
-      engine.turn();
-      unit.session->leave();
+      unit.take_turn();
       engine.turns().unlock();
       // The peer has to take frames before a full ring takes more.
       sched_yield();
@@ -281,14 +280,12 @@ void RunningDevice::run_last_turns() {
   if (is_of_parent_process() || has_own_threads()) return;
   const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
   for (CoreUnit& unit : core_units_) {
+    // Not by call(), which waits without a limit: the process ends.
     TurnLock& turns = unit.engine->turns();
     bool ours = turns.try_lock();
     for (; !ours && monotonic_ns() < latest; ours = turns.try_lock()) sched_yield();
     if (!ours) continue;
-    if (!progress_.is_closed()) {
-      unit.engine->turn();
-      unit.session->leave();
-    }
+    if (!progress_.is_closed()) unit.take_turn();
     turns.unlock();
   }
 }
@@ -315,12 +312,7 @@ void RunningDevice::run_turns() {
   if (progress_.is_closed() || is_of_parent_process()) return;
   for (uint32_t index = 0; index < core_count(); ++index)
     call(
-        index,
-        [](void* core_unit) {
-          const CoreUnit& unit = *static_cast<CoreUnit*>(core_unit);
-          unit.engine->turn();
-          unit.session->leave();
-        },
+        index, [](void* core_unit) { static_cast<const CoreUnit*>(core_unit)->take_turn(); },
         &core_units_[index]);
 }
 

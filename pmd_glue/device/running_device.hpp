@@ -140,6 +140,13 @@ class RunningDevice final : public verbs::DeviceBackend {
     std::unique_ptr<odp::EngineSession> session;
     std::unique_ptr<PollEngine> engine;
     std::unique_ptr<LcoreThread> thread;
+
+    /// The caller holds the engine's turn lock. It leaves the session, since a thread that removes memory
+    /// must not wait until the next turn.
+    void take_turn() const {
+      engine->turn();
+      session->leave();
+    }
   };
 
   enum class PortState : uint8_t { down, up, gone };
