@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs rdma-core's own pyverbs suite, unpacked and unmodified, and writes the result of each test, a line each:
 id, pass, fail, error or skip, and the reason.
-  pyverbs_run.py SUITE RESULTS [--without CLASS] --dev NAME
+  pyverbs_run.py SUITE RESULTS [--only CLASS,CLASS...] --dev NAME
 """
 import os
 import sys
@@ -10,9 +10,9 @@ from importlib.machinery import SourceFileLoader
 
 suite, results = sys.argv[1:3]
 del sys.argv[1:3]
-without = None
-if sys.argv[1] == '--without':
-    without = sys.argv[2]
+only = None
+if sys.argv[1] == '--only':
+    only = sys.argv[2].split(',')
     del sys.argv[1:3]
 sys.path.insert(0, suite)
 from args_parser import parser  # noqa: E402  (the suite's)
@@ -23,7 +23,7 @@ parser.parse_args()
 
 class Loader(unittest.TestLoader):
     def loadTestsFromTestCase(self, case):
-        return self.suiteClass() if case.__name__ == without else super().loadTestsFromTestCase(case)
+        return super().loadTestsFromTestCase(case) if only is None or case.__name__ in only else self.suiteClass()
 
 
 class Recorder(unittest.TextTestResult):

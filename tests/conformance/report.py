@@ -84,7 +84,7 @@ def main():
             totals[result] += 1
             print(f"| `{program}` | {'`' + arguments + '`' if arguments else ''} | {result} |".replace("||", "|"))
     print("\n## rdma-core's own suite, test by test\n")
-    print("What the check holds the results to. All of it in one run is `pyverbs-share`, on a wire whose device its forked processes share; as an ordinary user, without the rdma_cm tests, `pyverbs`.\n")
+    print("What the check holds the results to. All but the rdma_cm tests are one run, `pyverbs`. Those are part of `pyverbs-share`, on a wire whose device its forked processes share.\n")
     reasons = collections.defaultdict(list)
     passed = []
     with open(expected) as file:
