@@ -17,8 +17,9 @@ import select
 import socket
 import struct
 import sys
-import time
 from ctypes import POINTER, Structure, byref, c_int, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast
+
+from condition import await_that
 
 # Time limit: the connection manager sends a request 16 times, with 4 s and more for each.
 PATIENCE_S = 900  # ends a hang
@@ -224,13 +225,10 @@ class Side:
 
     def completion(self):
         """The request of a completion, and its status."""
-        until = time.monotonic() + PATIENCE_S
         done = Completion()
-        while time.monotonic() < until:
-            if check(self.ops.poll_cq(self.cq, 1, byref(done)), "ibv_poll_cq"):
-                return done.wr_id, STATUSES.get(done.status, done.status)
-            time.sleep(0.0005)
-        raise TimeoutError("no completion")
+        if not await_that(lambda: check(self.ops.poll_cq(self.cq, 1, byref(done)), "ibv_poll_cq"), PATIENCE_S, 0.0005):
+            raise TimeoutError("no completion")
+        return done.wr_id, STATUSES.get(done.status, done.status)
 
     def ping(self):
         header = struct.pack("<QI", self.base + BLOCK_BYTES, self.region.contents.rkey)
@@ -269,11 +267,8 @@ class Side:
 
     def wait_for(self, path):
         say(step="waiting")
-        until = time.monotonic() + PATIENCE_S
-        while not os.path.exists(path):
-            if time.monotonic() > until:
-                raise TimeoutError(path)
-            time.sleep(0.05)
+        if not await_that(lambda: os.path.exists(path), PATIENCE_S):
+            raise TimeoutError(path)
 
     def release(self):
         if self.qp:

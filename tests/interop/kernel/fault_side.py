@@ -12,11 +12,11 @@ import os
 import random
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import pyverbs.enums as e  # noqa: E402
 import verbs_side  # noqa: E402
+from condition import await_that  # noqa: E402
 from fault_cases import BURST, MISPLACED, PAGE_BYTES, case_name, cases  # noqa: E402
 
 LENGTH = (1 << 20) + 4 * PAGE_BYTES
@@ -101,8 +101,8 @@ class Pages(verbs_side.Region):
         return data
 
     def take_away(self):
-        """The number of its resident pages."""
-        for _ in range(200):
+        """Waits until none of its pages is resident; returns whether that is so. The kernel may keep a page that is in use, for a while."""
+        def are_away():
             if self.kind == "swapped":
                 on_each_cpu(lambda: self.memory.madvise(MADV_PAGEOUT))
             else:
@@ -111,11 +111,8 @@ class Pages(verbs_side.Region):
                 self.memory.madvise(mmap.MADV_DONTNEED)
                 if self.kind == "file":
                     os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_DONTNEED)
-            left = self.resident()
-            if left == 0:
-                break
-            time.sleep(0.01)
-        return left
+            return self.resident() == 0
+        return await_that(are_away)
 
 
 class End:
@@ -123,6 +120,7 @@ class End:
         self.offset = settings["offset"]
         self.device = verbs_side.Device()
         self.side = verbs_side.Side(link, self.device, gid=settings["gid"], mtu=MTU, size=LENGTH, timeout=settings["timeout"])
+        self.ours = not link.active
         self.requests = link.active == (settings["requester"] == "connect")
         if not self.requests:
             for kind in settings["kinds"]:
@@ -177,14 +175,19 @@ class End:
 
     def respond(self, kind, name, length, number):
         side, pages, offset = self.side, self.side.regions[kind], OFFSETS.get(name, self.offset)
+        asked_for = True
         if name in RECEIVES:
+            pages.memory.madvise(mmap.MADV_DONTNEED)
             side.recv(kind, offset, length)
-            time.sleep(0.05)  # The device may request its pages before the data arrives.
+            # Faultline asks for the pages of a posted receive at once. They come before this takes them away, not after.
+            asked_for = not self.ours or await_that(lambda: pages.is_resident(offset, length))
         expected = bytearray(pages.fill(content(number, "before")))
-        left = pages.take_away()
+        away = pages.take_away()
         side.barrier()
-        if left:
-            return f"{left} pages could not be taken away"
+        if not asked_for:
+            return "the pages of the posted receive do not come"
+        if not away:
+            return f"{pages.resident()} pages could not be taken away"
         done = side.wait(1) if name in RECEIVES else []
         return dict(kind=kind, expected=expected, done=done, offset=offset)
 

@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -54,17 +53,19 @@ class Stream:
         return [json.loads(line) for line in self.ours.output.split("\n")[:-1] if line.startswith("{")]
 
     def wait_for(self, condition, what):
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+        found = []
+
+        def has_come():
             lines = self.lines()
             if wrong := [line["wrong"] for line in lines if "wrong" in line]:
                 raise RuntimeError(wrong[0])
-            if found := [line for line in lines if condition(line)]:
-                return found[-1]
-            if self.ours.poll() is not None:
-                break
-            time.sleep(0.1)
-        raise RuntimeError(f"{what} does not come: ours: {self.ours.output[-300:]} peer's: {self.peer.output[-600:]}")
+            found[:] = [line for line in lines if condition(line)]
+            return found or not self.ours.reader.is_alive()
+        with self.ours.changed:
+            self.ours.changed.wait_for(has_come, PATIENCE_S)
+        if not found:
+            raise RuntimeError(f"{what} does not come: ours: {self.ours.output[-300:]} peer's: {self.peer.output[-600:]}")
+        return found[-1]
 
     def facts(self):
         return self.wait_for(lambda line: "qpn" in line, "the facts")

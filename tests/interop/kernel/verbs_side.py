@@ -31,6 +31,8 @@ from pyverbs.pd import PD
 from pyverbs.qp import QPAttr, QPCap, QPEx, QPInitAttrEx
 from pyverbs.wr import SGE, RecvWR
 
+from condition import HANG_S
+
 PAGE_BYTES = mmap.PAGESIZE
 # Constants that rdma-core 44 does not name; the numbers of later versions.
 FLUSH_GLOBAL = 1 << 8  # of a region's and a QP's access rights
@@ -50,9 +52,7 @@ REMOTE = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REM
 GRH_BYTES = 40
 QKEY = 0x11111111
 STATUSES = {getattr(e, name): name for name in dir(e) if name.startswith("IBV_WC_") and name.endswith(("_ERR", "SUCCESS"))}
-# Ends a hang, and is no bound of anything else: the emulated machine may be ten times slower beside other work. Of the link: the other
-# end's own limits must end first.
-HANG_S = 600
+# The other end's own limits must end first.
 LINK_TIMEOUT_S = 2 * HANG_S
 
 
@@ -199,11 +199,20 @@ class Region:
         if self.odp:
             self.memory.madvise(mmap.MADV_DONTNEED)
 
+    def _mapped_pages(self, offset, length):
+        """For each page of a part, 1 if this process has mapped it."""
+        first, end = (self.address + offset) // PAGE_BYTES, -(-(self.address + offset + length) // PAGE_BYTES)
+        with open("/proc/self/pagemap", "rb", buffering=0) as pages:
+            pages.seek(first * 8)
+            return [byte >> 7 for byte in pages.read((end - first) * 8)[7::8]]
+
     def resident(self):
         """The number of its pages that this process has mapped."""
-        with open("/proc/self/pagemap", "rb", buffering=0) as pages:
-            pages.seek(self.address // PAGE_BYTES * 8)
-            return sum(byte >> 7 for byte in pages.read(self.mapped // PAGE_BYTES * 8)[7::8])
+        return sum(self._mapped_pages(0, self.mapped))
+
+    def is_resident(self, offset, length):
+        """Whether this process has mapped all pages of a part."""
+        return all(self._mapped_pages(offset, length))
 
 
 class Side:
