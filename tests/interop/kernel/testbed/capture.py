@@ -4,12 +4,14 @@ import collections
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
-import time
 
+from condition import await_that
 from networks import skip
 from testbed import frames
+from testbed.frame_filter import in_namespace
 
 OPCODES = {
     "send_first": 0x00, "send_middle": 0x01, "send_last": 0x02, "send_last_imm": 0x03, "send": 0x04, "send_imm": 0x05,
@@ -28,6 +30,10 @@ FIELDS = {
     "va": "infiniband.reth.va", "length": "infiniband.reth.dmalen", "rkey": "infiniband.reth.r_key",
     "original": "infiniband.atomicacketh.origremdt", "malformed": "_ws.malformed",
 }
+
+# A frame of no protocol (IEEE's EtherType for experiments), behind all that a capture is to have.
+LAST_WORDS = b"the capture ends here"
+LAST_FRAME = b"\xff" * 6 + b"\x02FL\0\0\x99" + b"\x88\xb5" + LAST_WORDS.ljust(50, b".")
 
 
 class Packet(collections.namedtuple("Packet", [*FIELDS, "roce"])):
@@ -77,7 +83,7 @@ class Capture:
 
     def __enter__(self):
         self.program = self.testbed.inside("tcpdump", "-i", self.interface, "-n", "-s", "0", "-B", "16384", "-U", "-Z", "root",
-                                           "--immediate-mode", "--time-stamp-precision=nano", "-w", self.path, "udp port 4791")
+                                           "--immediate-mode", "--time-stamp-precision=nano", "-w", self.path, "ether proto 0x88b5 or udp port 4791")
         if not self.program.await_output("listening on"):
             raise RuntimeError(f"tcpdump: {self.program.output}")
         return self
@@ -87,9 +93,20 @@ class Capture:
 
     def stop(self):
         if self.program.poll() is None:
-            time.sleep(0.2)  # Captured packets pass through a buffer.
+            in_namespace(self.testbed.namespace, self._send_last_frame)
+            if not await_that(lambda: self._has_all() or self.program.poll() is not None):
+                raise RuntimeError("the last frame is not captured")
             self.program.signal(signal.SIGINT)
             self.program.wait()
+
+    def _send_last_frame(self):
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as end:
+            end.bind((self.interface, 0))
+            end.send(LAST_FRAME)
+
+    def _has_all(self):
+        with open(self.path, "rb") as file:
+            return LAST_WORDS in file.read()
 
     def _frames(self):
         with open(self.path, "rb") as file:
