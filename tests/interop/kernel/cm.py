@@ -82,7 +82,7 @@ def run_programs(testbed, tally, reduced, wanted):
                 try:
                     places = ends(testbed, ours)
                     listens_anew = mark == "R" and not ours
-                    with HeldRequests(testbed, places[0].has_cm_listener) if listens_anew else contextlib.nullcontext():
+                    with HeldRequests(testbed, places[0].cm_listeners) if listens_anew else contextlib.nullcontext():
                         run_pair(*places, server, client, family, good=ended_well)
                     tally.ok(case)
                 except Failure as failure:

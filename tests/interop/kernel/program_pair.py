@@ -5,14 +5,13 @@ import re
 import shlex
 import signal
 import subprocess
-import time
 
+from condition import await_that
 from guest.guest import HANG_S
 from testbed.testbed import OUR_ADDRESSES, OUR_GIDS, PEER_ADDRESSES, PEER_GIDS
 
 PATIENCE_S = HANG_S
-# Programs print this if the peer's listener does not exist yet: a rejection for reason 8.
-NOT_YET = re.compile(r"RDMA_CM_EVENT_REJECTED, error(:)? 8\b|event: 8, error: 8|Connection refused|connect.*REJECTED")
+LISTENERS = ["rdma", "-j", "resource", "show", "cm_id"]
 
 
 class Failure(Exception):
@@ -31,28 +30,16 @@ class Place:
     def popen(self, argv, **how):
         return self.testbed.popen(argv, **how) if self.ours else self.testbed.peer.popen(argv)
 
-    def has_cm_listener(self):
-        """The kernel can list rdma_cm's listeners. For Faultline, this checks whether the device is up (its port's packet socket)."""
-        if self.ours:
-            output = subprocess.run(["ip", "netns", "exec", self.testbed.namespace, "cat", "/proc/net/packet"], stdout=subprocess.PIPE,
-                                  text=True).stdout.splitlines()[1:]
-            # Captures have such sockets too, but not on that interface.
-            interface = self.interface()
-            return any(line.split()[4] == interface for line in output)
-        return '"LISTEN"' in self.testbed.peer.run(["rdma", "-j", "resource", "show", "cm_id"]).output
-
-    def interface(self):
-        output = subprocess.run(["ip", "-n", self.testbed.namespace, "-j", "link", "show", "fl-port"], stdout=subprocess.PIPE,
-                              text=True).stdout
-        return str(json.loads(output)[0]["ifindex"])
+    def cm_listeners(self):
+        """What rdma(8) tells of each identifier of rdma_cm that listens."""
+        output = (self.testbed if self.ours else self.testbed.peer).run(LISTENERS).output
+        return [one for one in json.loads(output[max(output.find("["), 0):] or "[]") if one.get("state") == "LISTEN"]
 
     def await_cm_listener(self, process):
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until and process.poll() is None:
-            if self.has_cm_listener():
-                return True
-            time.sleep(0.05)
-        return False
+        """Whether the process listens. One program at a time does so in the kernel; a killed one of Faultline's may still be told of."""
+        def listens():
+            return any(not self.ours or one.get("pid") == process.pid for one in self.cm_listeners())
+        return await_that(lambda: listens() or process.poll() is not None, PATIENCE_S) and process.poll() is None
 
 
 def ends(testbed, server_is_ours):
@@ -94,14 +81,8 @@ def run_pair(server_place, client_place, server_text, client_text, family, await
         if not (await_server or server_place.await_cm_listener)(server):
             raise Failure(f"the server does not listen: {tail(server)}")
         client_words = words_of(client_text, *arguments, client_place)
-        # A listener exists a moment after the device.
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            client = client_place.popen(client_words)
-            status = end(client)
-            if status == 0 or server.poll() is not None or not NOT_YET.search(client.output) or time.monotonic() > until:
-                break
-            time.sleep(0.3)
+        client = client_place.popen(client_words)
+        status = end(client)
         if status != 0 and not (good and good(client)):
             raise Failure(f"client ({client_place.name}): status {status}: {tail(client)} // server: {tail(server)}")
         status = end(server)

@@ -6,23 +6,24 @@ a client over Faultline takes to connect, so the client would be rejected. Betwe
 import threading
 import time
 
+from guest.guest import HANG_S
 from testbed.frame_filter import FrameFilter
 
-# An earlier listener may still exist for this time.
-SETTLES_S = 1.5
-PATIENCE_S = 30
 SEND_OF_UD, CM_QPN, CM_CLASS = 0x64, 1, 7
 REQUESTS = (0x0010, 0x0017)  # REQ, SIDR_REQ
 # The MAD's base and class are followed by version, method, status and transaction.
-MAD_AT, CLASS_AT, ATTRIBUTE_AT = 12 + 8, 1, 16
+MAD_AT, CLASS_AT, TRANSACTION_AT, ATTRIBUTE_AT = 12 + 8, 1, 8, 16
 
 
 class HeldRequests(FrameFilter):
-    """A context manager, for the time of one pair of programs; has_listener returns whether a program in the kernel listens."""
+    """A context manager, for the time of one pair of programs; listeners returns what cm_listeners() of the kernel's place does."""
 
-    def __init__(self, testbed, has_listener):
+    def __init__(self, testbed, listeners):
         super().__init__(testbed)
-        self.has_listener = has_listener
+        self.listeners = listeners
+        # The transaction of the exchange, and the numbers of the identifiers that listened then.
+        self.exchange, self.first = None, set()
+        self.one_at_a_time = threading.Lock()
         self.waiting = []
         self.over = threading.Event()
 
@@ -52,10 +53,21 @@ class HeldRequests(FrameFilter):
                 and int.from_bytes(frame[mad + ATTRIBUTE_AT:mad + ATTRIBUTE_AT + 2], "big") in REQUESTS)
 
     def _hold(self, to, frame):
-        self.over.wait(SETTLES_S)
-        until = time.monotonic() + PATIENCE_S
+        """The first request is for the listener that is there, later ones for the next listener, whose identifier has another number."""
+        at = 14 + 20 + 8 + MAD_AT + TRANSACTION_AT
+        transaction = bytes(frame[at:at + 8])
+        with self.one_at_a_time:
+            self.exchange = self.exchange or transaction
+        until = time.monotonic() + HANG_S
         while not self.over.is_set() and time.monotonic() < until:
-            if self.has_listener():
+            with self.one_at_a_time:
+                numbers = {one["cm-idn"] for one in self.listeners()}
+                if transaction == self.exchange:
+                    self.first = self.first or numbers
+                    ready = bool(numbers)
+                else:
+                    ready = bool(numbers - self.first)
+            if ready:
                 self.send(to, frame)
                 return
             self.over.wait(0.2)

@@ -176,9 +176,11 @@ class Testbed:
 
     def _write_config(self, name, addresses, device, port, rest):
         path = f"{self.folder}/{name}.toml"
-        with open(path, "w") as file:
+        # At once: a program may read the last one.
+        with open(f"{path}.new", "w") as file:
             file.write(f'{rest}\n[[device]]\nname = "faultline0"\nip = ["{addresses[4]}/24", "{addresses[6]}/64"]\nmtu = {self.mtu_bytes}\n{device}\n'
                        f'[device.port]\n{port}\n')
+        os.replace(f"{path}.new", path)
         return path
 
     def __exit__(self, *_):
