@@ -30,6 +30,7 @@ LIMIT_S = int(os.environ.get("FAULTLINE_HANG_SECONDS", "300"))  # as in tests/li
 SKIPPED = 77
 SHOWN_CHARACTERS = 2000
 CLONE_NEWNET = 0x40000000
+POLL_CALLS = (7, 73)  # poll of x86-64, and ppoll of AArch64, where the C library's poll is this
 
 _clean_up = contextlib.ExitStack()
 _processes = []
@@ -113,6 +114,17 @@ def listens(port, pid="self", kind="tcp"):
                 fields = line.split()
                 if fields[1].endswith(end) and fields[3] in states:
                     return True
+    return False
+
+
+def polls(pid, descriptor):
+    """Tells whether the first thread of a process waits in poll(2) for this one descriptor."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/syscall", encoding="ascii") as file, \
+            open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        number, address, count = file.read().split()[:3]
+        if int(number) in POLL_CALLS and int(count, 16) == 1:
+            memory.seek(int(address, 16))
+            return int.from_bytes(memory.read(4), sys.byteorder) == int(descriptor)
     return False
 
 

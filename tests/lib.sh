@@ -172,6 +172,9 @@ listens() {
   "$@" grep -qhi "$line" /proc/net/tcp /proc/net/tcp6
 }
 
+# polls PID DESCRIPTOR: whether the first thread of the process waits in poll(2) for this one descriptor
+polls() { PYTHONPATH=$tests_folder python3 -B -c 'import sys, lib; sys.exit(not lib.polls(*sys.argv[1:]))' "$@"; }
+
 # await_connection PORT [PREFIX...]: until a server has a client
 await_connection() { await_that has_connection "$@"; }
 has_connection() {

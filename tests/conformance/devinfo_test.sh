@@ -55,16 +55,9 @@ if [ "$kind" = veth ]; then
     "${@:2}"
     await_that has_more "$1" "$before"
   }
-  # Changes before it watches cause no event, and a pair of changes may be over before the device looks: each waits a moment for its event.
-  moment() { for _ in $(seq 20); do if has_more "$1" 0; then break; else sleep 0.1; fi; done; }
-  first_events() {
-    ip -n "$space" link set fl-peer down
-    moment IBV_EVENT_PORT_ERR
-    ip -n "$space" link set fl-peer up
-    moment IBV_EVENT_PORT_ACTIVE
-    has_more IBV_EVENT_PORT_ACTIVE 0
-  }
-  await_that first_events
+  # It names the descriptor before it watches. Changes that it does not watch cause no event.
+  await_line "$folder/watcher.out" 'async event FD [0-9]'
+  await_that polls "$started" "$(sed -n 's/.*async event FD //p' "$folder/watcher.out")"
   for ((i = 0; i < 3; i++)); do
     expect_event IBV_EVENT_PORT_ERR ip -n "$space" link set fl-peer down
     expect_event IBV_EVENT_PORT_ACTIVE ip -n "$space" link set fl-peer up

@@ -171,11 +171,12 @@ class Run:
     def await_that(condition, what, process):
         """lib.await_that() for one of many rows: a row that fails does not end the others."""
         until, pause = time.monotonic() + lib.LIMIT_S, 0.02
-        while not condition():
+        while not (value := condition()):
             if process.poll() is not None or time.monotonic() > until:
                 raise Failure(what)
             time.sleep(pause)
             pause = min(2 * pause, 0.3)
+        return value
 
     def await_output(self, side, text, process):
         self.await_that(lambda: text in self.output(side), f"it did not say {text!r}", process)
@@ -256,28 +257,13 @@ class Run:
     def watch(self):
         """A program that only listens receives the events of the device's link."""
         program = self.start("a", self.row.server)
-        self.await_output("a", "async event FD", program)
-        down, up = "IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"
-
-        def count(event):
-            return self.output("a").count(event)
-
-        # The program says that it watches before it does, and what it did not watch is not reported: the change is repeated. A pair of
-        # changes may be over before the device looks, so each waits a moment for its report.
-        def first_is_reported():
-            self.network.cut(self.slot)
-            self.may_report(lambda: count(down) > 0)
-            self.network.mend(self.slot)
-            self.may_report(lambda: count(up) > 0)
-            return count(down) > 0 and count(up) > 0
-        self.await_that(first_is_reported, "it does not tell that the link went down and came up", program)
+        # It names its descriptor before it watches. What it does not watch is not reported.
+        named = self.await_that(lambda: re.search(r"async event FD (\d+)\n", self.output("a")), "it names no descriptor", program)
+        self.await_that(lambda: lib.polls(program.pid, named.group(1)), "it does not wait for events", program)
+        for change, event in ((self.network.cut, "IBV_EVENT_PORT_ERR"), (self.network.mend, "IBV_EVENT_PORT_ACTIVE")):
+            change(self.slot)
+            self.await_output("a", event, program)
         self.end(program, signal.SIGTERM)
-
-    @staticmethod
-    def may_report(condition):
-        until = time.monotonic() + 3
-        while not condition() and time.monotonic() < until:
-            time.sleep(0.05)
 
     def mpi(self, ipv6=False):
         """Ranks that share a device: on a wire one, over veth one at each end. Over udp each has its own, on two hosts."""
