@@ -2,8 +2,8 @@
 // Two ends of several RC QPs: SENDs, some before their receive is posted, WRITEs and READs, in on-demand
 // memory of which the program takes pages away. When all is complete, each end prints "complete PID" and
 // waits for the end of standard input. conservation_test.py then compares what each QP has counted.
-//   conversation CONFIG_A CONFIG_B   two processes
-//   conversation CONFIG              two devices of one process
+//   conversation [--rounds N] CONFIG_A CONFIG_B   two processes
+//   conversation [--rounds N] CONFIG              two devices of one process
 // A capture of the first device is the file 0.pcapng next to its CONFIG, and 1.pcapng of the second.
 #include <array>
 #include <chrono>
@@ -28,7 +28,6 @@ using faultline::e2e::Side;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kQps = 4;
-constexpr uint32_t kRounds = 150;
 constexpr uint32_t kSendBytes = 6000;
 constexpr uint32_t kWriteBytes = 20'000;
 constexpr uint32_t kReadBytes = 10'000;
@@ -64,8 +63,8 @@ class End {
     meet();
   }
 
-  void run() {
-    for (uint32_t round = 0; round < kRounds; ++round) {
+  void run(uint32_t rounds) {
+    for (uint32_t round = 0; round < rounds; ++round) {
       const bool late = round % 8 == 5;  // the peer's SENDs find no receive
       const uint64_t refused = late ? side_.counter("transport.rnr_naks_sent") : 0;
       if (!late) post_receives();
@@ -184,36 +183,43 @@ std::string capture_of(const std::string& config, int device) {
   return std::filesystem::path(config).replace_filename(std::to_string(device) + ".pcapng").string();
 }
 
-void in_one_process(const std::string& config) {
+void in_one_process(const std::string& config, uint32_t rounds) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) fail("main", "socketpair");
   if (faultline_configure(config.c_str()) != 0) fail("main", faultline_last_error());
-  std::thread other([&] { End("b", "", 1, sockets[1], capture_of(config, 1)).run(); });
-  End("a", "", 0, sockets[0], capture_of(config, 0)).run();
+  std::thread other([&] { End("b", "", 1, sockets[1], capture_of(config, 1)).run(rounds); });
+  End("a", "", 0, sockets[0], capture_of(config, 0)).run(rounds);
   other.join();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 2) {
-    in_one_process(argv[1]);
-  } else if (argc == 3 && std::string(argv[1]) != "end") {
-    faultline::e2e::Peer peer({"end", argv[2]}, [] {});
+  std::vector<std::string> words(argv + 1, argv + argc);
+  std::string rounds = "150";
+  if (words.size() > 2 && words[0] == "--rounds") {
+    rounds = words[1];
+    words.erase(words.begin(), words.begin() + 2);
+  }
+  const auto count = static_cast<uint32_t>(std::stoul(rounds));
+  if (words.size() == 1) {
+    in_one_process(words[0], count);
+  } else if (words.size() == 2) {
+    faultline::e2e::Peer peer({"--rounds", rounds, "end", words[1]}, [] {});
     const int socket = peer.socket();
-    End("a", argv[1], 0, socket, capture_of(argv[1], 0)).run();
+    End("a", words[0], 0, socket, capture_of(words[0], 0)).run(count);
     await_end_of_input();
     peer.exchange().send('e');
     peer.finish();
     return 0;
-  } else if (argc == 4) {
-    const int socket = std::atoi(argv[3]);
-    End("b", argv[2], 0, socket, capture_of(argv[2], 1)).run();
+  } else if (words.size() == 3 && words[0] == "end") {
+    const int socket = std::stoi(words[2]);
+    End("b", words[1], 0, socket, capture_of(words[1], 1)).run(count);
     char byte = 0;
     static_cast<void>(Exchange(socket).receive(byte));
     return 0;
   } else {
-    std::fprintf(stderr, "conversation: usage: conversation CONFIG [CONFIG]\n");
+    std::fprintf(stderr, "conversation: usage: conversation [--rounds N] CONFIG [CONFIG]\n");
     return 2;
   }
   await_end_of_input();
