@@ -98,6 +98,12 @@ def pattern(number):
     return "".join(chr(ord(" ") + (number + at) % 90) for at in range(BYTES))
 
 
+def await_answer(number):
+    """Waits until the answer is in memory, so that the completions of what came before gather; or until the QP is in error."""
+    while mr.read(BYTES, RECEIVED) != pattern(number).encode() and qp.query(e.IBV_QP_STATE)[0].qp_state == e.IBV_QPS_RTS:
+        time.sleep(0.0002)
+
+
 own = {"qpn": qp.qp_num, "gid": context.query_gid(1, 0).gid, "rkey": mr.rkey, "address": mr.buf}
 peer.sendall(json.dumps(own).encode() + b"\n")
 lines = peer.makefile()
@@ -125,7 +131,7 @@ for number in range(ROUNDS):
         mr.write(pattern(number), BYTES, SENT)
         post(2 * number, e.IBV_WR_RDMA_WRITE, SENT)
         post(2 * number + 1, e.IBV_WR_SEND, SENT)
-        time.sleep(0.001)  # so that completions gather
+        await_answer(number)
         complete(2 * number, 2 * number + 1, RECEIVE_ID + number)
         assert mr.read(BYTES, RECEIVED) == pattern(number).encode(), number
         post_receive(number + 1)
