@@ -233,7 +233,7 @@ start_switch() {
   start "switch-$wire" "${in_space[@]}" "$program" --wire "$wire" "$@"
   watch=$started await_that switch_answers "$program" "$wire"
 }
-switch_answers() { timeout 20 "$1" --status "$2" >/dev/null 2>&1; }
+switch_answers() { bounded "$1" --status "$2" >/dev/null 2>&1; }
 
 # switch_of WIRE: prints the process id of the switch of this wire in $XDG_RUNTIME_DIR, or nothing
 switch_of() {

@@ -9,6 +9,9 @@ import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+
 MAN, TOML_PAGE, CONFIGURATION = (pathlib.Path(path) for path in sys.argv[1:4])
 PROGRAMS = [pathlib.Path(path) for path in sys.argv[4:]]
 # Helps of a program beside its own.
@@ -20,7 +23,7 @@ def helped(program):
     """The options that the program lists, without their dashes."""
     options = set()
     for words in [[], *FURTHER.get(program.name, [])]:
-        text = subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True, timeout=60).stdout
+        text = subprocess.run([program, *words, "--help"], capture_output=True, text=True, check=True, timeout=lib.LIMIT_S).stdout
         for line in re.findall(r"^ +(-[^ ]+)", text, re.MULTILINE):
             options |= {option.lstrip("-") for option in line.split(",")}
     return options
@@ -43,7 +46,7 @@ def check_format(page):
         if shutil.which(words[0]) is None:
             print(f"not tried: {words[0]} is not installed")
             continue
-        ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL)
+        ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=lib.LIMIT_S, stdin=subprocess.DEVNULL)
         text = ended.stdout + ended.stderr if words[0] == "mandoc" else ended.stderr
         # Its database has the installed pages alone.
         lines = [line for line in text.splitlines() if "referenced manual not found" not in line and "mandoc.db" not in line]

@@ -59,7 +59,7 @@ class Lane:
         probe = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
         for name in names:
             probe += f"assert libc.syscall({PROBE_NUMBERS[name]}, -1, 0, 0, 0) == -1 and ctypes.get_errno() == {error}, {name!r}\n"
-        ended = subprocess.run([*self.wrapper, sys.executable, "-c", probe], timeout=60, check=False)
+        ended = subprocess.run([*self.wrapper, sys.executable, "-c", probe], timeout=LIMIT_SECONDS, check=False)
         if ended.returncode == SKIPPED:
             skip("the kernel refuses the filter")
         if ended.returncode != 0:

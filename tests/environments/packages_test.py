@@ -12,6 +12,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+
 SOURCE, BUILD, VERSION = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 PROGRAM = """
 #include <faultline/faultline.h>
@@ -22,7 +25,7 @@ faults = []
 
 
 def run(*command, **options):
-    return subprocess.run([str(word) for word in command], check=True, timeout=120, capture_output=True, text=True, **options).stdout
+    return subprocess.run([str(word) for word in command], check=True, timeout=lib.LIMIT_S, capture_output=True, text=True, **options).stdout
 
 
 def patterns(path):

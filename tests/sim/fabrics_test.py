@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
+import lib  # noqa: E402
+
 PROGRAM, FAULTLINE, CONFIGS = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 # Virtual time in ns, so that a run takes a second or less.
 SHORT = {"fat-tree-1024": 20_000, "ring-allreduce": 1_500_000, "tree-allreduce": 1_500_000, "leaf-spine": 2_000_000, "incast": 5_000_000,
@@ -16,7 +19,7 @@ SHORT = {"fat-tree-1024": 20_000, "ring-allreduce": 1_500_000, "tree-allreduce":
 
 
 def run(*words, status=0):
-    ended = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, check=False, timeout=lib.LIMIT_S)
     assert ended.returncode == status, f"{words}: exit status {ended.returncode}: {ended.stderr}"
     return ended
 
@@ -84,7 +87,7 @@ def check_recording(scratch):
         file.write_text("an older one")
         assert run(*words, "--record", file, "--record-host", "b1", "--output", scratch / "recorded").stdout == plain
     assert files[0].read_bytes() == files[1].read_bytes(), "recordings of two runs differ"
-    told = subprocess.run([FAULTLINE, "story", "--json", files[0]], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run([FAULTLINE, "story", "--json", files[0]], capture_output=True, text=True, check=True, timeout=lib.LIMIT_S)
     story = json.loads(told.stdout)
     assert story["origin"].startswith("recording of b1 of faultline-sim"), story["origin"]
     assert len(story["connections"]) == 12 and story["start_realtime_ns"] < 10_000_000, story

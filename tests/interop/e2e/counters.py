@@ -7,6 +7,10 @@ import glob
 import json
 import socket
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
 
 
 def counters(folder):
@@ -15,7 +19,7 @@ def counters(folder):
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as telemetry:
                 # A program that has just started, or that is ended now, answers the next time.
-                telemetry.settimeout(5)
+                telemetry.settimeout(lib.LIMIT_S)
                 telemetry.connect(path)
                 telemetry.recv(4096)
                 telemetry.send(b"/faultline/counters,faultline0")

@@ -8,6 +8,9 @@ import re
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
+
 NAMES = {"post", "send", "receive", "retransmit", "fault", "resolve", "complete"}
 source = pathlib.Path(sys.argv[1])
 faults = []
@@ -21,7 +24,7 @@ def documented():
 
 def built(library):
     """Returns the numbers of arguments that the places of each probe have."""
-    notes = subprocess.run(["readelf", "-n", library], check=True, capture_output=True, text=True, timeout=60).stdout
+    notes = subprocess.run(["readelf", "-n", library], check=True, capture_output=True, text=True, timeout=lib.LIMIT_S).stdout
     probes = {}
     for provider, name, arguments in re.findall(r"Provider: (\S+)\s+Name: (\S+)\s+Location:[^\n]*\s+Arguments: ([^\n]*)", notes):
         if provider == "faultline":

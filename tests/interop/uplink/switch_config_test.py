@@ -8,6 +8,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
 
 DEVICE = '[[device]]\nname = "nic"\nip = "198.18.9.1/24"\n'
 PORT = '[device.port]\nkind = "af_packet"\ninterface = "fl-none"\n'
@@ -57,7 +61,7 @@ def main():
                 with open(path, "w", encoding="ascii") as file:
                     file.write(text)
                 command += ["--config", path]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=lib.LIMIT_S, env=environment, check=False)
             if part == "there is no interface fl-none" and "CAP_NET_RAW" in done.stderr:
                 continue
             lines = [line for line in done.stderr.splitlines() if line and "--help" not in line]
@@ -66,7 +70,7 @@ def main():
                 print(f"FAILED: {name}: status {done.returncode}, {done.stderr!r}")
             else:
                 print(f"ok: {name}: {lines[0]}")
-        done = subprocess.run([switch, "--status", "config"], capture_output=True, text=True, timeout=300, env=environment,
+        done = subprocess.run([switch, "--status", "config"], capture_output=True, text=True, timeout=lib.LIMIT_S, env=environment,
                               check=False)
         if done.returncode != 2 or done.stdout or done.stderr.count("\n") != 1 or "it has no switch" not in done.stderr:
             failed += 1

@@ -10,6 +10,10 @@ import re
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import lib  # noqa: E402
 
 VERBS = re.compile(r"^(ibv|rdma|mlx[45]dv|manadv)_")
 # No machine has a device there.
@@ -50,7 +54,7 @@ def main():
 
         def run(pmd, part, libraries=""):
             environment = dict(os.environ, XDG_RUNTIME_DIR=folder, LD_LIBRARY_PATH=libraries)
-            done = subprocess.run([switch, "--wire", "pmds", "--config", config, "--pmd", pmd], capture_output=True, text=True, timeout=30,
+            done = subprocess.run([switch, "--wire", "pmds", "--config", config, "--pmd", pmd], capture_output=True, text=True, timeout=lib.LIMIT_S,
                                   env=environment, check=False)
             lines = done.stderr.splitlines()
             expect(done.returncode == 2 and len(lines) == 1 and part in done.stderr and not done.stdout,

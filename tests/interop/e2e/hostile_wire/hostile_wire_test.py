@@ -21,6 +21,7 @@ sys.path[:0] = [os.path.dirname(os.path.realpath(__file__)), os.path.join(os.pat
 import wire_peer  # noqa: E402
 from free_port import free_port  # noqa: E402  (tests/)
 from hostile_switch import HostileSwitch  # noqa: E402
+from lib import LIMIT_S  # noqa: E402
 from wire_peer import TO_SERVER, Process  # noqa: E402
 
 run, = sys.argv[1:]
@@ -37,7 +38,6 @@ environment = dict(os.environ, XDG_RUNTIME_DIR=folder, RUNTIME_DIRECTORY=folder)
 wire = f"hostile{os.getpid()}"
 control = f"{folder}/faultline/{wire}.control"
 VICTIM = wire_peer.number_of("198.18.0.1")
-PATIENCE_S = 60
 running = []
 
 
@@ -71,7 +71,7 @@ def output_of(process):
 
 
 def await_that(what, true):
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + LIMIT_S
     pause = 0.0005
     while not (found := true()):
         if time.monotonic() > until:
@@ -133,7 +133,7 @@ def violations(process):
     for name in os.listdir(sockets):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as telemetry:
             try:
-                telemetry.settimeout(5)
+                telemetry.settimeout(LIMIT_S)
                 telemetry.connect(f"{sockets}/{name}")
                 pid, = struct.unpack_from("=i", telemetry.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
                 if pid != process.pid:
@@ -341,10 +341,10 @@ def attack_running_victim(attack):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         victim = start("--", "ibv_rc_pingpong", "-g", "0", "-p", str(port), "127.0.0.1")
-        listener.settimeout(PATIENCE_S)
+        listener.settimeout(LIMIT_S)
         connection, _ = listener.accept()
     with connection:
-        connection.settimeout(PATIENCE_S)
+        connection.settimeout(LIMIT_S)
         size = len("0000:000000:000000:00000000000000000000000000000000") + 1
         connection.recv(size, socket.MSG_WAITALL)
         gid = bytes(10) + b"\xff\xff" + struct.pack("!I", process.ipv4)
@@ -504,7 +504,7 @@ def spread_grants(hostile, count):
 
 def hostile_switch():
     """A program asks for its seat again at most once a second."""
-    hostile = HostileSwitch(f"{folder}/faultline/{wire}h.control", PATIENCE_S)
+    hostile = HostileSwitch(f"{folder}/faultline/{wire}h.control", LIMIT_S)
     said = "the ring to the switch is closed: the switch"
     program = start("--", "ibv_rc_pingpong", "-g", "0", "-p", str(free_port()), on=f"{wire}h")
     attachment = hostile.next()

@@ -24,6 +24,7 @@ HEADER_BYTES, DESCRIPTOR_BYTES = 128, 16
 TO_SERVER = ENDS_BYTES
 HEAD, TAIL = 6, 64
 ABSENT, ATTACHED, CLOSING = range(3)
+HANG_S = 300
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -225,7 +226,7 @@ class Rings:
 class Process:
     """A connection to the switch, and the seat that it is."""
 
-    def __init__(self, path, patience=20):
+    def __init__(self, path, patience=HANG_S):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(patience)
         self.socket.connect(path)
@@ -308,13 +309,12 @@ class Process:
 
     def settle(self):
         """The switch has forwarded all frames, and sent the links that these make."""
-        for _ in range(2000):
-            if self.rings.is_taken():
-                break
+        until = time.monotonic() + HANG_S
+        while not self.rings.is_taken():
+            if time.monotonic() > until:
+                raise TimeoutError("the switch takes no frames")
             self.switch.ring(self.seat)
             time.sleep(0.01)
-        else:
-            raise TimeoutError("the switch takes no frames")
         self.send(LEAVE, group=bytes(16))
         self.answer()
 

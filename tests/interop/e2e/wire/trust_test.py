@@ -12,6 +12,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))  # tests
+import lib  # noqa: E402
+
 trust, library, perf = (os.path.abspath(path) for path in sys.argv[1:])
 NOBODY = 65534
 failures = []
@@ -48,7 +51,7 @@ def capture_files(folder):
         config = folder / "ring.toml"
         config.write_text(RING.format(f'capture = "{target}"'))
         return subprocess.run([perf, "--config", config, "--both", "--", "--op", "send", "--size", "64", "--iters", "10"],
-                              capture_output=True, text=True, timeout=120, check=False)
+                              capture_output=True, text=True, timeout=lib.LIMIT_S, check=False)
 
     os.umask(0o022)
     fresh = folder / "fresh.pcapng"
@@ -93,7 +96,7 @@ def raised_rights(folder):
 
     def run(library_file, variables, *arguments, change=True):
         return subprocess.run([program, library_file, *arguments], env={"PATH": f"{callers}:/usr/bin:/bin", **variables},
-                              capture_output=True, text=True, timeout=120, check=False, cwd=callers,
+                              capture_output=True, text=True, timeout=lib.LIMIT_S, check=False, cwd=callers,
                               **({"user": NOBODY, "group": NOBODY, "extra_groups": []} if change else {}))
 
     raised = run(library, {})

@@ -86,7 +86,7 @@ class HostProcess:
 
     def wait(self, timeout_s=kernel_peer.HANG_S):
         status = self.process.wait(timeout_s)
-        self.reader.join(5)
+        self.reader.join(timeout_s)
         return status
 
     def await_output(self, text, timeout_s=kernel_peer.HANG_S):
