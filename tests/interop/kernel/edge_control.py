@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 
+from condition import stop
 from guest.guest import HANG_S
 from testbed.testbed import BRIDGE, HERE, OUR_ADDRESSES, PEER_ADDRESSES
 from testbed.frame_filter import in_namespace
@@ -58,7 +59,7 @@ class End:
         if self.where == "kernel":
             self.testbed.peer.freeze()
         else:
-            self.process.signal(signal.SIGSTOP)
+            stop(self.process.pid)
 
     def thaw(self):
         if self.where == "kernel":

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import zlib
 
+from condition import stop
+
 from .guest import HANG_S, Guest, skip
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -102,7 +104,7 @@ class Peer(Guest):
 
     def freeze(self):
         """Freezes it as it is: no answer, no clock."""
-        os.kill(self.machine.pid, signal.SIGSTOP)
+        stop(self.machine.pid)
 
     def thaw(self):
         os.kill(self.machine.pid, signal.SIGCONT)
