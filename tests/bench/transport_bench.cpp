@@ -12,6 +12,7 @@
 
 #include "odp/copy/tolerant_copy_crc.hpp"
 #include "stack/transport/core/core.hpp"
+#include "tests/sim/world/take_to_rts.hpp"
 
 namespace {
 
@@ -107,26 +108,13 @@ class ArrayPort final : public Port {
 
 void connect(Core& core, QueuePair* qp, const QueuePair* to, uint32_t self, uint32_t other, TimeNs now) {
   QpAttributes attributes;
-  attributes.state = QpState::init;
   attributes.access_flags = odp::kRemoteWrite | odp::kRemoteRead;
-  bool ok =
-      core.modify_qp(qp, attributes, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now) == 0;
-  attributes.state = QpState::rtr;
   attributes.path_mtu = PathMtu::mtu4096;
   attributes.av.path.source_gid = wire::Gid::from_ipv4(self);
   attributes.av.path.destination_gid = wire::Gid::from_ipv4(other);
   attributes.destination_qpn = qpn_of(to);
   attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 16;
-  ok &= core.modify_qp(qp, attributes,
-                       kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
-                           kAttrMaxDestRdAtomic | kAttrMinRnrTimer,
-                       now) == 0;
-  attributes.state = QpState::rts;
-  ok &= core.modify_qp(
-            qp, attributes,
-            kAttrState | kAttrSqPsn | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic,
-            now) == 0;
-  if (!ok) std::abort();
+  if (sim::take_to_rts(core, qp, attributes, now) != 0) std::abort();
 }
 
 void post(QueuePair* qp, SendOpcode opcode, void* local, uint32_t bytes, void* remote) {

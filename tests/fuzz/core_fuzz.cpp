@@ -20,6 +20,7 @@
 #include "tests/fuzz/fuzz_input.hpp"
 #include "tests/fuzz/fuzz_port.hpp"
 #include "tests/sim/world/scripted_memory.hpp"
+#include "tests/sim/world/take_to_rts.hpp"
 
 namespace faultline::fuzz {
 namespace {
@@ -115,8 +116,6 @@ class Bed {
   }
 
   void connect(QueuePair& qp) {
-    const bool requests = qp.type == QpType::rc || qp.type == QpType::xrc_send;
-    const bool responds = qp.type == QpType::rc || qp.type == QpType::xrc_recv;
     QpAttributes attributes;
     attributes.qkey = kQkey;
     attributes.access_flags = odp::kRemoteWrite | odp::kRemoteRead | odp::kRemoteAtomic | odp::kFlushGlobal;
@@ -129,20 +128,7 @@ class Bed {
     attributes.retry_count = 2;
     attributes.rnr_retry = 2;
     attributes.min_rnr_timer = 1;
-    const auto modify = [&](QpState state, uint32_t mask) {
-      attributes.state = state;
-      require(core_.modify_qp(&qp, attributes, mask | kAttrState, now_ns_) == 0, "a QP can be connected");
-    };
-    if (qp.type == QpType::ud) {
-      modify(QpState::init, kAttrPkeyIndex | kAttrPort | kAttrQkey);
-      modify(QpState::rtr, 0);
-      return modify(QpState::rts, kAttrSqPsn);
-    }
-    modify(QpState::init, kAttrPkeyIndex | kAttrPort | kAttrAccessFlags);
-    modify(QpState::rtr, kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
-                             (responds ? kAttrMaxDestRdAtomic | kAttrMinRnrTimer : 0U));
-    modify(QpState::rts, kAttrSqPsn | (qp.type == QpType::uc ? 0U : kAttrTimeout) |
-                             (requests ? kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic : 0U));
+    require(sim::take_to_rts(core_, &qp, attributes, now_ns_) == 0, "a QP can be connected");
   }
 
   void step(FuzzInput& input) {

@@ -6,6 +6,7 @@
 
 #include "stack/transport/qp/queue_pair.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
+#include "tests/sim/world/take_to_rts.hpp"
 
 namespace faultline::sim {
 
@@ -115,6 +116,10 @@ int Endpoint::modify(const QpAttributes& attributes, uint32_t mask) {
   return host_.core().modify_qp(qp_, attributes, mask, world_.now());
 }
 
+int Endpoint::take_to_rts(const QpAttributes& attributes) {
+  return sim::take_to_rts(host_.core(), qp_, attributes, world_.now());
+}
+
 bool Endpoint::reset() {
   QpAttributes attributes;
   attributes.state = QpState::reset;
@@ -136,32 +141,18 @@ void Endpoint::destroy() {
 bool connect_end(World& world, Endpoint& end, const Endpoint& peer, const ConnectionScript& script,
                  uint32_t own_psn, uint32_t peer_psn) {
   QpAttributes attributes;
-  attributes.state = QpState::init;
   attributes.access_flags = script.access_flags;
-  if (end.modify(attributes, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags) != 0) return false;
-  attributes.state = QpState::rtr;
   attributes.av = world.path(end.host(), peer.host());
   attributes.path_mtu = script.path_mtu;
   attributes.destination_qpn = peer.qpn();
   attributes.rq_psn = peer_psn;
-  attributes.max_dest_rd_atomic = script.max_rd_atomic;
+  attributes.sq_psn = own_psn;
+  attributes.max_rd_atomic = attributes.max_dest_rd_atomic = script.max_rd_atomic;
   attributes.min_rnr_timer = script.min_rnr_timer;
-  const auto type = end.qp()->type;
-  const bool responds = type == QpType::rc || type == QpType::xrc_recv;
-  const bool requests = type == QpType::rc || type == QpType::xrc_send;
-  uint32_t mask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
-  if (responds) mask |= kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
-  if (end.modify(attributes, mask) != 0) return false;
-  attributes.state = QpState::rts;
   attributes.timeout = script.timeout;
   attributes.retry_count = script.retry_count;
   attributes.rnr_retry = script.rnr_retry;
-  attributes.sq_psn = own_psn;
-  attributes.max_rd_atomic = script.max_rd_atomic;
-  mask = kAttrState | kAttrSqPsn;
-  if (type != QpType::uc) mask |= kAttrTimeout;
-  if (requests) mask |= kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic;
-  return end.modify(attributes, mask) == 0;
+  return end.take_to_rts(attributes) == 0;
 }
 
 bool connect(World& world, Endpoint& a, Endpoint& b, const ConnectionScript& script) {
@@ -171,14 +162,9 @@ bool connect(World& world, Endpoint& a, Endpoint& b, const ConnectionScript& scr
 
 bool activate_datagram(Endpoint& end, uint32_t qkey, uint32_t psn) {
   QpAttributes attributes;
-  attributes.state = QpState::init;
   attributes.qkey = qkey;
-  if (end.modify(attributes, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey) != 0) return false;
-  attributes.state = QpState::rtr;
-  if (end.modify(attributes, kAttrState) != 0) return false;
-  attributes.state = QpState::rts;
   attributes.sq_psn = psn;
-  return end.modify(attributes, kAttrState | kAttrSqPsn) == 0;
+  return end.take_to_rts(attributes) == 0;
 }
 
 }  // namespace faultline::sim

@@ -78,6 +78,8 @@ class Endpoint {
   [[nodiscard]] SimHost& host() const { return host_; }
   /// Returns 0 or the errno of modify_qp.
   [[nodiscard]] int modify(const transport::QpAttributes& attributes, uint32_t mask);
+  /// The same, for the whole way from RESET to RTS.
+  [[nodiscard]] int take_to_rts(const transport::QpAttributes& attributes);
   void destroy();
   /// Moves the QP to RESET: posted work requests are discarded without completions.
   [[nodiscard]] bool reset();

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "stack/wire/link/link.hpp"
+#include "tests/sim/world/take_to_rts.hpp"
 
 namespace faultline::glue::test {
 namespace {
@@ -94,36 +95,24 @@ TestQp::~TestQp() {
   core.forget_cq(receives_);
 }
 
-void TestQp::modify(const QpAttributes& attributes, uint32_t mask) {
-  EXPECT_EQ(station_.engine.core().modify_qp(qp_, attributes, mask, VirtualClock::now()), 0);
+void TestQp::take_to_rts(const QpAttributes& attributes) {
+  EXPECT_EQ(sim::take_to_rts(station_.engine.core(), qp_, attributes, VirtualClock::now()), 0);
 }
 
 void TestQp::connect(const TestQp& peer, const Station& to, uint8_t timeout) {
   QpAttributes attributes;
-  attributes.state = QpState::init;
   attributes.access_flags = odp::kRemoteWrite;
-  modify(attributes, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags);
-  attributes.state = QpState::rtr;
   attributes.av = station_.path_to(to);
   attributes.path_mtu = PathMtu::mtu1024;
   attributes.destination_qpn = peer.qpn();
-  modify(attributes, kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic |
-                         kAttrMinRnrTimer);
-  attributes.state = QpState::rts;
   attributes.timeout = timeout;
-  modify(attributes,
-         kAttrState | kAttrSqPsn | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic);
+  take_to_rts(attributes);
 }
 
 void TestQp::activate() {
   QpAttributes attributes;
-  attributes.state = QpState::init;
   attributes.qkey = kQkey;
-  modify(attributes, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey);
-  attributes.state = QpState::rtr;
-  modify(attributes, kAttrState);
-  attributes.state = QpState::rts;
-  modify(attributes, kAttrState | kAttrSqPsn);
+  take_to_rts(attributes);
 }
 
 void TestQp::post_receive() {

@@ -100,7 +100,7 @@ class TestQp {
 
  private:
   static std::vector<transport::CompletionStatus> poll(transport::CompletionQueue& queue);
-  void modify(const transport::QpAttributes& attributes, uint32_t mask);
+  void take_to_rts(const transport::QpAttributes& attributes);
   /// Returns the next WQE, cleared; publish() passes it to the engine.
   transport::SendWqe& prepare(transport::SendOpcode opcode);
   void publish();

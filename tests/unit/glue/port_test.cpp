@@ -26,6 +26,7 @@
 #include "pmd_glue/engine/chaos_link.hpp"
 #include "pmd_glue/engine/poll_engine.hpp"
 #include "stack/verbs/objects/backend.hpp"
+#include "tests/sim/world/take_to_rts.hpp"
 
 namespace faultline::port_test {
 namespace {
@@ -265,17 +266,9 @@ class Joined : public Devices {
       attributes.destination_qpn = qpn_of(peer.qp);
       attributes.timeout = 10;
       attributes.retry_count = 7;
-      const auto step = [&](QpState state, uint32_t mask) {
-        attributes.state = state;
-        int error = 0;
-        call([&] { error = device->core().modify_qp(qp, attributes, kAttrState | mask, device->now()); });
-        return error == 0;
-      };
-      return step(QpState::init, kAttrPkeyIndex | kAttrPort | kAttrAccessFlags) &&
-             step(QpState::rtr, kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic |
-                                    kAttrMinRnrTimer) &&
-             step(QpState::rts,
-                  kAttrSqPsn | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic);
+      int error = 0;
+      call([&] { error = sim::take_to_rts(device->core(), qp, attributes, device->now()); });
+      return error == 0;
     }
     void receive() {
       transport::ReceiveRing& ring = transport::receive_ring_of(qp);
