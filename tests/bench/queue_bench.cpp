@@ -11,6 +11,7 @@
 #include "stack/transport/qp/completion_queue.hpp"
 #include "stack/transport/qp/work_queue.hpp"
 #include "stack/transport/shared/timer_wheel.hpp"
+#include "tests/bench/closed_port.hpp"
 
 namespace faultline::transport {
 namespace {
@@ -51,7 +52,7 @@ void completion_push_poll(benchmark::State& state) {
 }
 BENCHMARK(completion_push_poll);
 
-/// Memory and a port that nothing here gets as far as.
+/// Memory that nothing here gets as far as.
 class NoMemory final : public odp::MemoryAccess {
  public:
   odp::Outcome check(const odp::Target&, uint64_t, uint64_t) override { return odp::Outcome::violation; }
@@ -80,18 +81,10 @@ class NoMemory final : public odp::MemoryAccess {
   size_t take_resolutions(std::span<odp::Resolution>) override { return 0; }
 };
 
-class NoPort final : public Port {
- public:
-  size_t allocate(std::span<TxFrame>) override { return 0; }
-  size_t transmit(std::span<TxFrame>) override { return 0; }
-  void free_unsent(std::span<TxFrame>) override {}
-  void release(std::span<RxFrame>) override {}
-};
-
 /// Rung, taken, the QP served, and nothing to send: `qps` doorbells to a turn.
 void doorbell(benchmark::State& state) {
   NoMemory memory;
-  NoPort port;
+  ClosedPort port;
   Core core(CoreConfig{}, memory, port);
   CompletionQueue cq(16);
   QpInit init;
@@ -112,7 +105,7 @@ BENCHMARK(doorbell)->ArgNames({"qps"})->Arg(1)->Arg(64);
 /// A turn of a core that has nothing to do.
 void idle_turn(benchmark::State& state) {
   NoMemory memory;
-  NoPort port;
+  ClosedPort port;
   Core core(CoreConfig{}, memory, port);
   TimeNs now = 1;
   for ([[maybe_unused]] auto _ : state) core.poll(now += 1000);

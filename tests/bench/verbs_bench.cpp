@@ -13,18 +13,11 @@
 
 #include "stack/verbs/objects/backend.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "tests/bench/closed_port.hpp"
 
 namespace faultline::verbs {
 
 namespace {
-
-class ClosedPort final : public transport::Port {
- public:
-  size_t allocate(std::span<transport::TxFrame>) override { return 0; }
-  size_t transmit(std::span<transport::TxFrame>) override { return 0; }
-  void free_unsent(std::span<transport::TxFrame>) override {}
-  void release(std::span<transport::RxFrame>) override {}
-};
 
 DeviceDescription description_of_device() {
   DeviceDescription description;
