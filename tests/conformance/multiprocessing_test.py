@@ -113,7 +113,8 @@ def main():
     # The others of a rank that fails would wait for it at the barrier.
     codes = [None] * RANKS
     while None in codes and not any(codes):
-        multiprocessing.connection.wait([process.sentinel for process in ranks if process.exitcode is None])
+        # Those that had not ended when the codes were read: without any process this would wait for ever.
+        multiprocessing.connection.wait([process.sentinel for process, code in zip(ranks, codes) if code is None])
         codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
