@@ -6,8 +6,8 @@
     tests/bench/instructions.py --check tests/bench/instructions.json     (scripts/test does it)
 
 A stage is the functions named below, with all their callees that belong to no other stage. Instruction counts repeat to a few in a
-thousand, independent of the machine's load: a machine under load takes more turns, so the poll of the port belongs to the turn. Those of
-the side "fault" (request and service of a minor fault) repeat to a few in a hundred.
+thousand, independent of the machine's load: a machine under load takes more turns, so the poll of the port belongs to the turn. The side "fault" is
+the service of a minor fault without the pins, which the pager's threads share with it by turns.
 valgrind's CPU has no AVX-512: code that is selected by CPU is counted in its AVX2 form.
 """
 import argparse
@@ -21,10 +21,11 @@ import subprocess
 import sys
 import tempfile
 
-# Of one side of a message. The work of a fault depends on what else the kernel and the pager's threads do.
-MOST_CHANGE = {"send": 0.02, "receive": 0.02, "turn": 0.03, "fault": 0.10}
-# A loaded machine takes more turns that find nothing, which lower the mean of a turn: only growth counts.
-LOWERED_BY_LOAD = {"turn"}
+# Of one side of a message.
+MOST_CHANGE = {"send": 0.02, "receive": 0.02, "turn": 0.03, "fault": 0.03}
+# A loaded machine takes more turns that find nothing, and the engine leaves more services to the pager's threads half-way: both lower the
+# mean. Only growth counts.
+LOWERED_BY_LOAD = {"turn", "fault"}
 
 # (side, stage, functions that begin it). The first match applies.
 STAGES = [
@@ -128,10 +129,14 @@ def measure(program, run):
     if "fault" not in totals:
         turn = sum(stages[i] for i, (side, _, _) in enumerate(STAGES) if side == "turn") / turns
         return totals | {"turn": round(turn), "messages a turn": messages / turns}
-    # The engine leaves some faults to the pager's threads: a service that it completes, whatever their number.
-    service = r"ShortFaults::serve\("
-    inclusive = sum(cost for (caller, callee), cost in edges.items() if re.search(service, callee) and not re.search(service, caller))
-    per_service = round(inclusive / count(service))
+    # The engine leaves some faults to the pager's threads: a service that it completes, whatever their number. They also pin its pages
+    # later, or it pins what they have released: how often differs from run to run, by half of a service's instructions.
+    service, pins = r"ShortFaults::serve\(", r"PinTable::(pin_absent_pages|pin_later)\("
+
+    def inclusive(function):
+        return sum(cost for (caller, callee), cost in edges.items() if re.search(function, callee) and not re.search(function, caller))
+
+    per_service = round((inclusive(service) - inclusive(pins)) / count(service))
     print(f"| fault | a service on the engine's thread | {per_service} |")
     return {"fault": per_service}
 
@@ -147,10 +152,19 @@ def exceeds(side, change):
     return (change if side in LOWERED_BY_LOAD else abs(change)) > MOST_CHANGE[side]
 
 
+def has_swap():
+    return len(pathlib.Path("/proc/swaps").read_text().splitlines()) > 1
+
+
 def check(program, path):
     """Compares each run of the file with a new one; returns the complaints."""
     complaints = []
     for run, expected in json.loads(pathlib.Path(path).read_text()).items():
+        if "fault" in expected and has_swap():
+            # Where a page can be swapped out, the service looks for it in swap: a fifth more instructions.
+            print(f"{run}: left out, as this machine has swap")
+            continue
+
         def changes():
             found = measure(program, run)
             return {side: found.get(side, 0) / wanted(side, expected, found) - 1 for side in expected}
