@@ -33,16 +33,6 @@ void check(const DeviceChoice& devices) {
 
 }  // namespace
 
-void add_device_options(CLI::App& command, DeviceOptions& options) {
-  auto* const config = command.add_option("--config", options.config, "the devices of this TOML file");
-  auto* const wire = command.add_option("--wire", options.wire, "a device on this wire")->excludes(config);
-  auto* const udp = command.add_flag("--udp", options.udp, "a device on this host's own address")
-                        ->excludes(config)
-                        ->excludes(wire);
-  command.add_option("--ip", options.ip, "with --udp: these addresses of the host, with commas between them")
-      ->needs(udp);
-}
-
 DeviceChoice choose_devices(const DeviceOptions& options) {
   DeviceChoice devices{.config = options.config, .wire = options.wire, .udp = {}};
   if (options.udp) devices.udp = options.ip.empty() ? "default" : options.ip;

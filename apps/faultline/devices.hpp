@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/faultline/start_program.hpp"
 
 namespace faultline::cli {
@@ -16,9 +14,6 @@ struct DeviceOptions {
   std::string ip;
   bool udp = false;
 };
-
-/// Adds the options to a command; `options` must outlive it.
-void add_device_options(CLI::App& command, DeviceOptions& options);
 
 /// Returns the devices of the options, or else those of $FAULTLINE_CONFIG, $FAULTLINE_WIRE or $FAULTLINE_UDP.
 /// A configuration file is read. Throws glue::ConfigError with one line.

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/faultline/explore/run/test_description.hpp"
 
 namespace faultline::cli {
@@ -33,9 +31,6 @@ struct ExploreOptions {
   unsigned delay_ms = 0;
   std::vector<std::string> command;
 };
-
-/// Adds the options to a command; `options` must outlive it.
-void add_explore_options(CLI::App& command, ExploreOptions& options);
 
 /// Explores. Returns the exit status: 0 if no run failed, 1 if one did, 2 for a mistake, 128 and a signal's
 /// number after that signal. A mistake is one line on stderr.

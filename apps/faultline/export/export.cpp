@@ -45,27 +45,6 @@ int write_once(const ExportOptions& options) {
 
 }  // namespace
 
-void add_export_options(CLI::App& command, ExportOptions& options) {
-  auto* const listen =
-      command.add_option("--prometheus", options.listen,
-                         "serve the metrics by HTTP at this port of 127.0.0.1, or at ADDRESS:PORT");
-  listen->type_name("[ADDRESS:]PORT");
-  auto* const file =
-      command.add_option("--textfile", options.textfile,
-                         "write the metrics to this file, for node_exporter's textfile collector");
-  file->type_name("FILE")->excludes(listen);
-  command
-      .add_option("--sysfs", options.sysfs,
-                  "write the devices to this folder in the shape of /sys, for node_exporter's --path.sysfs")
-      ->type_name("FOLDER")
-      ->excludes(listen)
-      ->excludes(file);
-  constexpr unsigned kMostSeconds = 86400;
-  command.add_option("--seconds", options.seconds, "write again after so many seconds, until a signal")
-      ->check(CLI::Range(1U, kMostSeconds))
-      ->excludes(listen);
-}
-
 int run_export(const ExportOptions& options) {
   if (!options.listen.empty()) {
     std::string error;

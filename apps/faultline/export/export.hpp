@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 namespace faultline::cli {
 
 struct ExportOptions {
@@ -14,9 +12,6 @@ struct ExportOptions {
   std::string sysfs;     ///< folder; "": none
   unsigned seconds = 0;  ///< between two times of writing; 0: once
 };
-
-/// Adds the options to a command; `options` must outlive it.
-void add_export_options(CLI::App& command, ExportOptions& options);
 
 /// Prints the metrics, writes them to a file, or serves them until a signal ends the process. Returns the
 /// exit status; a mistake is one line on stderr.

@@ -89,14 +89,6 @@ int write_file(const std::string& path, std::string_view text) {
 
 }  // namespace
 
-void add_story_options(CLI::App& command, StoryOptions& options) {
-  command.add_option("file", options.file, "a recording of faultline run --record, or a pcapng or pcap file")
-      ->required();
-  command.add_option("-o,--output", options.output, "the page; default: FILE.html")->type_name("PAGE");
-  command.add_flag("--json", options.as_json,
-                   "print connections, counts, findings and tables as JSON; no page");
-}
-
 int run_story(const StoryOptions& options) {
   MappedFile file;
   if (const int error = file.open(options.file); error != 0)

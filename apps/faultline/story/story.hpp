@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 namespace faultline::cli {
 
 struct StoryOptions {
@@ -13,9 +11,6 @@ struct StoryOptions {
   std::string output;  ///< "": the file's name with ".html"
   bool as_json = false;
 };
-
-/// Adds the options to a command; `options` must outlive it.
-void add_story_options(CLI::App& command, StoryOptions& options);
 
 /// Writes the page, or prints the summary as JSON. Returns the exit status; a mistake is one line on stderr.
 [[nodiscard]] int run_story(const StoryOptions& options);

@@ -71,20 +71,6 @@ void print_state(const TopState& state, const TopOptions& options) {
 
 }  // namespace
 
-void add_top_options(CLI::App& command, TopOptions& options) {
-  command.add_flag("--once", options.once, "print the state once, with rates over --interval, and end");
-  command.add_flag("--json", options.as_json, "print it as JSON, once");
-  command.add_flag("--post-mortem", options.post_mortem,
-                   "print the last state of programs that ended without closing their devices");
-  command.add_option("--device", options.device, "only devices of this name")->type_name("NAME");
-  command.add_option("--pid", options.pid, "only devices of this process")->type_name("PID");
-  constexpr double kLeastSeconds = 0.1;
-  constexpr double kMostSeconds = 60;
-  command.add_option("--interval", options.seconds, "seconds between two looks; default: 1")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(kLeastSeconds, kMostSeconds));
-}
-
 int run_top(const TopOptions& options) {
   const Choice choice{options.device, options.pid, options.post_mortem};
   if (!options.once && !options.as_json && !options.post_mortem) {

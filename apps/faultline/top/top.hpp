@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 namespace faultline::cli {
 
 struct TopOptions {
@@ -16,9 +14,6 @@ struct TopOptions {
   std::string device;
   unsigned pid = 0;
 };
-
-/// Adds the options to a command; `options` must outlive it.
-void add_top_options(CLI::App& command, TopOptions& options);
 
 /// Shows the screen, or prints the state once. Returns the exit status; a mistake is one line on stderr.
 [[nodiscard]] int run_top(const TopOptions& options);
