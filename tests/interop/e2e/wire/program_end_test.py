@@ -27,6 +27,7 @@ def start_pair(*arguments):
 
 
 lib.call([program_end, wire])
+print("ok: last words", flush=True)
 if shutil.which("ibv_rc_pingpong") is None:
     print("ibv_rc_pingpong is not installed: signals were not tried")
     sys.exit(0)
