@@ -9,7 +9,8 @@
   choose.py tests BUILD room ROOM...   the tests that docs/rooms.md names for rooms or places
   choose.py tests BUILD changed REV    the tests of the files that differ from REV
   choose.py changed REV                the files that differ from REV
-  choose.py targets BUILD NAME...      what the tests of these names run or load, as ninja targets; suite:NAME stands for a suite"""
+  choose.py targets BUILD NAME...      what the tests of these names run or load, as ninja targets; suite:NAME stands for a suite,
+                                       and "product" for what is outside of tests/ and of the examples"""
 import os
 import pathlib
 import subprocess
@@ -114,9 +115,17 @@ def of_rooms(tests, names):
     return named(tests, words)
 
 
+def is_of_product(target):
+    folder = pathlib.Path(target["defined_in"]).parent.relative_to(table.ROOT)
+    return target["build_by_default"] and not (folder.is_relative_to("tests") or folder.is_relative_to("apps/examples"))
+
+
 def targets_of(build, words):
-    files = {target["id"]: target["filename"] for target in table.introspect(build, "targets")}
+    targets = table.introspect(build, "targets")
+    files = {target["id"]: target["filename"] for target in targets}
     wanted = set()
+    if "product" in words:
+        wanted.update(file for target in targets if is_of_product(target) for file in target["filename"])
     for test in named(table.tests_of_build(build), words):
         for target in test.depends:
             wanted.update(files.get(target, []))

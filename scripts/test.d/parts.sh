@@ -69,16 +69,17 @@ run_part_tests() {
   fi
 }
 
-# build_plain: everything; with --changed, --room and --stress only what the tests need.
+# build_plain: everything for the rest and the counts of instructions; otherwise the product, and of the tests' programs what they need.
 build_plain() {
   configure plain -Dtests=true -Dbenchmarks=true
-  local targets=() names
-  if ! has_any tests rest threats state instructions; then
+  local targets=() names=() part
+  if ! has_any rest instructions; then
     # The names may be of files that have changed, so the list of tests has to be new.
     ninja -C "$build_dir" build.ninja >"$build_dir.build.log" 2>&1 || true
-    if has_part stress; then mapfile -t names < <(tests_of_part stress); else mapfile -t names < <(tests_of_part chosen); fi
-    mapfile -t targets < <("$helpers/choose.py" targets "$build_dir" "${names[@]}")
-    targets+=("${run_targets[@]}")
+    for part in tests chosen stress; do
+      if has_part "$part"; then mapfile -t -O "${#names[@]}" names < <(tests_of_part "$part"); fi
+    done
+    mapfile -t targets < <("$helpers/choose.py" targets "$build_dir" product "${names[@]}")
   fi
   compile "${targets[@]}"
 }

@@ -20,7 +20,7 @@ PATIENCE_S = lib.LIMIT_S
 
 def find():
     """The browser's program, or None."""
-    return shutil.which("chromium")
+    return shutil.which("chromium-headless-shell") or shutil.which("chromium")
 
 
 class Browser:
