@@ -131,11 +131,11 @@ part_tidy() {
 }
 part_asan() {
   build_asan
-  run_tests asan --suite unit --suite sim --suite dpdk --timeout-multiplier 6
+  run_tests asan --suite unit --suite sim --suite dpdk
 }
 part_tsan() {
   build_tsan
-  run_tests tsan --timeout-multiplier 10 "${threaded[@]}"
+  run_tests tsan "${threaded[@]}"
 }
 # Each removes one guard, and a test has to fail.
 part_changed_mutants() {
@@ -180,6 +180,6 @@ part_coverage() {
   mapfile -t targets < <("$helpers/choose.py" targets "$build_dir" suite:default)
   compile "${targets[@]}"
   find "$build_dir" -name '*.gcda' -delete
-  run_tests coverage --timeout-multiplier 4 --suite default
+  run_tests coverage --suite default
   step "line coverage" "$helpers/coverage.sh" "$build_dir" "$(build_root)"
 }

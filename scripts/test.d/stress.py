@@ -19,7 +19,7 @@ RECLAIM_BYTES, RECLAIM_EVERY_S = 64 << 20, 1
 # For hangs only: of a round, beside the limits of the tests.
 ROUND_LIMIT_S = 2 * 3600
 # A limit of a test ends a hang. Six processes on two CPUs leave a test less than a third of the time.
-TIMEOUT_MULTIPLIER = 5
+TIMEOUT_MULTIPLIER = 2
 PR_SET_PDEATHSIG = 1
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
