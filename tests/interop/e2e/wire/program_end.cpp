@@ -50,7 +50,9 @@ size_t count_words(const std::vector<uint8_t>& heard) {
   exchange.send('r');
   char stopped = 0;
   if (!exchange.receive(stopped)) fail("sender", "nobody is there");
-  const uint64_t before = side.counter("transport.tx_packets");
+  // Of frames that the port has taken: packets are counted when they are built, and SIGKILL may come in
+  // between. The switch is stopped, so that no other frame is asked of this port.
+  const uint64_t before = side.counter("port.tx_frames");
   for (uint32_t i = 0; i < kPieces; ++i) {
     ibv_sge piece{reinterpret_cast<uint64_t>(words.data()) + i * kPieceBytes, kPieceBytes, mr->lkey};
     ibv_send_wr request{};
@@ -63,7 +65,7 @@ size_t count_words(const std::vector<uint8_t>& heard) {
     if (ibv_post_send(side.qp, &request, &bad) != 0) fail("sender", "ibv_post_send");
   }
   ibv_wc completion;
-  while (side.counter("transport.tx_packets") < before + kPieces) ibv_poll_cq(side.cq, 1, &completion);
+  while (side.counter("port.tx_frames") < before + kPieces) ibv_poll_cq(side.cq, 1, &completion);
   if (how == Ending::exit) std::exit(0);
   if (how == Ending::_exit) _exit(0);
   raise(SIGKILL);
