@@ -123,8 +123,10 @@ void fill_init(ib_uverbs_qp_attr& answer, uint32_t access_flags) {
 
 void fill_ready_to_receive(const Identifier& identifier, const cm::QpSettings& settings,
                            ib_uverbs_qp_attr& answer) {
-  // 0.64 ms. The kernel sets 655 ms, the longest value.
-  constexpr uint8_t kRnrTimer = 12;
+  // 655 ms, the longest value (IBA 9.7.5.2.8), which the kernel sets (cm_init_qp_rtr_attr). Programs retry
+  // five times by default: with a short timer they give up a receiver that a busy machine has left alone for
+  // some milliseconds.
+  constexpr uint8_t kRnrTimer = 0;
   answer.qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   answer.ah_attr = address_attributes(*identifier.device, settings.path);
   answer.path_mtu = static_cast<uint32_t>(settings.path.mtu);

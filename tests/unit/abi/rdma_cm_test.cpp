@@ -41,6 +41,8 @@ TEST_F(RdmaCm, ConnectsAndTellsBothSidesTheSame) {
   EXPECT_EQ(server.attributes(request.id, IBV_QPS_RTR, passive_rtr), 0);
   EXPECT_EQ(server.attributes(request.id, IBV_QPS_RTS, passive_rts), 0);
   EXPECT_EQ(passive_rtr.dest_qp_num, 0x111U);
+  EXPECT_NE(passive_rtr.qp_attr_mask & IBV_QP_MIN_RNR_TIMER, 0U);
+  EXPECT_EQ(passive_rtr.min_rnr_timer, 0);  // 655 ms, as the kernel's
   EXPECT_EQ(passive_rtr.ah_attr.grh.dgid[15], 1);
   EXPECT_EQ(server.accept(request.id, 3, parameters(0x222, "welcome")), 0);
 
