@@ -11,11 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "apps/command_line/command_line.hpp"
 #include "apps/run/environment.hpp"
 #include "apps/run/find_files.hpp"
 #include "apps/run/guards.hpp"
@@ -157,68 +157,61 @@ int run_program(const Options& options) {
 
 int start(int argc, char** argv) {
   Options options;
-  CLI::App app("Starts a verbs program, as it was shipped, on Faultline devices.", "faultline-run");
-  auto* config = app.add_option("--config", options.config,
-                                "a TOML file with the devices; beside --wire, with all of one but its place");
-  auto* wire = app.add_option("--wire", options.wire,
-                              "a device on the wire of that name, where programs of this host and user meet");
-  auto* side = app.add_option("--side", options.side,
-                              "with --wire: a letter; side a has 198.18.0.1, b 198.18.0.2, ...");
-  auto* udp = app.add_flag("--udp", options.udp,
+  CommandLine app("Starts a verbs program, as it was shipped, on Faultline devices.", "faultline-run");
+  const auto config = app.add("--config", options.config,
+                              "a TOML file with the devices; beside --wire, with all of one but its place");
+  const auto wire = app.add("--wire", options.wire,
+                            "a device on the wire of that name, where programs of this host and user meet");
+  const auto side =
+      app.add("--side", options.side, "with --wire: a letter; side a has 198.18.0.1, b 198.18.0.2, ...");
+  const auto udp = app.add("--udp", options.udp,
                            "a device on this host's own address, which reaches other hosts by UDP sockets");
-  auto* ip = app.add_option("--ip", options.ip,
-                            "with --wire: this address of 198.18.0.0/15; with --udp: these addresses of the "
-                            "host, with commas between them (default: that of the default route)");
-  auto* share =
-      app.add_flag("--share", options.share, "with --wire: share the address with others that say so too");
-  auto* no_sockets =
-      app.add_flag("--no-wire-sockets", options.no_wire_sockets,
-                   "with --wire: leave addresses of 198.18.0.0/15 in TCP and UDP to the kernel");
-  auto* record = app.add_option("--record", options.record,
-                                "keep a recording of the device in this file, for faultline story");
+  const auto ip = app.add("--ip", options.ip,
+                          "with --wire: this address of 198.18.0.0/15; with --udp: these addresses of the "
+                          "host, with commas between them (default: that of the default route)");
+  const auto share =
+      app.add("--share", options.share, "with --wire: share the address with others that say so too");
+  const auto no_sockets =
+      app.add("--no-wire-sockets", options.no_wire_sockets,
+              "with --wire: leave addresses of 198.18.0.0/15 in TCP and UDP to the kernel");
+  const auto record =
+      app.add("--record", options.record, "keep a recording of the device in this file, for faultline story");
   constexpr unsigned kMostMegabytes = 4096;
-  app.add_option("--record-size", options.record_size,
-                 "megabytes of the recording for each core, of which the newest events stay; default: 64")
-      ->check(CLI::Range(1U, kMostMegabytes))
-      ->needs(record);
-  auto* trouble =
-      app.add_option("--trouble", options.trouble,
-                     "a TOML file with faults that the program meets: errors, lost packets, events");
-  auto* replay =
-      app.add_option("--replay", options.replay, "a journal whose decisions are made again, and no others");
-  app.add_option("--seed", options.seed, "with --trouble: the seed, instead of the file's")
-      ->check(CLI::NonNegativeNumber)
-      ->needs(trouble);
-  app.add_option(
-      "--journal", options.journal,
-      "keep the decisions of --trouble or --replay in this file; %p is the process, %n the program");
-  replay->excludes(trouble);
-  auto* guards = app.add_flag("--guards", options.guards,
+  app.add("--record-size", options.record_size,
+          "megabytes of the recording for each core, of which the newest events stay; default: 64")
+      .in_range(1U, kMostMegabytes)
+      .needs(record);
+  const auto trouble =
+      app.add("--trouble", options.trouble,
+              "a TOML file with faults that the program meets: errors, lost packets, events");
+  const auto replay =
+      app.add("--replay", options.replay, "a journal whose decisions are made again, and no others");
+  app.add("--seed", options.seed, "with --trouble: the seed, instead of the file's")
+      .whole_number()
+      .needs(trouble);
+  app.add("--journal", options.journal,
+          "keep the decisions of --trouble or --replay in this file; %p is the process, %n the program");
+  replay.excludes(trouble);
+  const auto guards = app.add("--guards", options.guards,
                               "print which guards of registered memory a program would have here, and end");
-  auto* own_guards = app.add_flag(run::kOwnGuardsOption, options.own_guards)->group("");  // not in the help
-  app.add_option("program", options.program, "the program and its arguments");
-  side->needs(wire)->excludes(ip);
-  udp->excludes(wire)->excludes(config);
-  share->needs(wire);
-  no_sockets->needs(wire);
-  own_guards->excludes(guards);
-  app.prefix_command();
-  app.positionals_at_end();
-  try {
-    app.parse(argc, argv);
-    if (options.own_guards) return run::print_guards();
-    if (options.guards) {
-      options.program = {run::own_path(), run::kOwnGuardsOption};
-      return run_program(options);
-    }
-    if (options.program.empty()) throw CLI::RequiredError("program");
-    if (!options.ip.empty() && options.wire.empty() && !options.udp)
-      throw CLI::RequiredError("--ip: --wire NAME or --udp");
-    if (options.config.empty() && options.wire.empty() && !options.udp)
-      throw CLI::RequiredError("--wire NAME, --udp or --config FILE");
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kBadOption;
+  const auto own_guards = app.add(run::kOwnGuardsOption, options.own_guards).hide();  // not in the help
+  app.add_rest("program", options.program, "the program and its arguments");
+  side.needs(wire).excludes(ip);
+  udp.excludes(wire).excludes(config);
+  share.needs(wire);
+  no_sockets.needs(wire);
+  own_guards.excludes(guards);
+  if (app.parse(argc, argv) != CommandLine::Outcome::parsed) return app.report();
+  if (options.own_guards) return run::print_guards();
+  if (options.guards) {
+    options.program = {run::own_path(), run::kOwnGuardsOption};
+    return run_program(options);
   }
+  if (options.program.empty()) return app.report_missing("program");
+  if (!options.ip.empty() && options.wire.empty() && !options.udp)
+    return app.report_missing("--ip: --wire NAME or --udp");
+  if (options.config.empty() && options.wire.empty() && !options.udp)
+    return app.report_missing("--wire NAME, --udp or --config FILE");
   return run_program(options);
 }
 

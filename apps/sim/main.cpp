@@ -14,10 +14,10 @@
 #include <stdexcept>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
 #include <sys/resource.h>
 
+#include "apps/command_line/command_line.hpp"
 #include "apps/sim/description/read_description.hpp"
 #include "apps/sim/report/summary.hpp"
 #include "apps/sim/report/write_files.hpp"
@@ -111,39 +111,37 @@ int run(const Options& options) {
 
 int start(int argc, char** argv) {
   Options options;
-  CLI::App app("Simulates a fabric of many hosts, with the transport of real wires, in virtual time.",
-               "faultline-sim");
-  app.add_option("file", options.file, "a TOML file that describes the fabric and its traffic")->required();
-  app.add_option("--seed", options.seed, "in place of the file's seed");
-  app.add_option("--duration-ns", options.duration_ns, "in place of the file's virtual time, in nanoseconds")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000'000'000}));
+  CommandLine app("Simulates a fabric of many hosts, with the transport of real wires, in virtual time.",
+                  "faultline-sim");
+  app.add("file", options.file, "a TOML file that describes the fabric and its traffic").require();
+  app.add("--seed", options.seed, "in place of the file's seed");
+  app.add("--duration-ns", options.duration_ns, "in place of the file's virtual time, in nanoseconds")
+      .in_range(uint64_t{1}, uint64_t{1'000'000'000'000});
   const std::map<std::string, transport::CongestionAlgorithm> algorithms{
       {"none", transport::CongestionAlgorithm::none},
       {"dcqcn", transport::CongestionAlgorithm::dcqcn},
       {"swift", transport::CongestionAlgorithm::swift}};
   std::string algorithm;
-  app.add_option("--congestion", algorithm, "in place of the file's congestion control: none, dcqcn or swift")
-      ->check(CLI::IsMember({"none", "dcqcn", "swift"}));
-  auto* const output = app.add_option("--output", options.output,
-                                      "write flows, ports, hosts and queues into files of this folder");
+  app.add("--congestion", algorithm, "in place of the file's congestion control: none, dcqcn or swift")
+      .one_of({"none", "dcqcn", "swift"});
+  const auto output =
+      app.add("--output", options.output, "write flows, ports, hosts and queues into files of this folder");
   std::string format = "csv";
-  app.add_option("--format", format, "of these files: csv or json")
-      ->check(CLI::IsMember({"csv", "json"}))
-      ->needs(output);
-  auto* const recorded = app.add_option("--record", options.record,
-                                        "keep a recording of one host in this file, for faultline story");
-  app.add_option("--record-host", options.record_host, "the host that is recorded; default: the first")
-      ->needs(recorded);
-  app.add_flag("--json", options.as_json, "print the summary as JSON");
-  app.add_flag("--cost", options.prints_cost, "print on stderr the time and memory that the run took");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // --help
-    return app.exit(asked);
-  } catch (const CLI::ParseError& error) {
-    std::string line = error.what();
-    std::ranges::replace(line, '\n', ' ');
-    return fail(kMistake, fmt::format("faultline-sim: {}; faultline-sim --help lists the options", line));
+  app.add("--format", format, "of these files: csv or json").one_of({"csv", "json"}).needs(output);
+  const auto recorded =
+      app.add("--record", options.record, "keep a recording of one host in this file, for faultline story");
+  app.add("--record-host", options.record_host, "the host that is recorded; default: the first")
+      .needs(recorded);
+  app.add("--json", options.as_json, "print the summary as JSON");
+  app.add("--cost", options.prints_cost, "print on stderr the time and memory that the run took");
+  switch (app.parse(argc, argv)) {
+    case CommandLine::Outcome::parsed:
+      break;
+    case CommandLine::Outcome::help:
+      return app.report();
+    case CommandLine::Outcome::mistake:
+      return fail(kMistake,
+                  fmt::format("faultline-sim: {}; faultline-sim --help lists the options", app.mistake()));
   }
   if (!algorithm.empty()) options.algorithm = algorithms.at(algorithm);
   options.format = format == "json" ? FileFormat::json : FileFormat::csv;

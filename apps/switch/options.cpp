@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
 
+#include "apps/command_line/command_line.hpp"
 #include "pmd_glue/config/port_kinds.hpp"
 #include "pmd_glue/config/udp_config.hpp"
 
@@ -130,51 +130,43 @@ Options parse_options(int argc, char** argv) {
   std::string host;
   std::string exception;
   Rates rates;
-  CLI::App app(
+  CommandLine app(
       "The wire that programs of one host meet on (faultline-run --wire). Mostly the first of them starts "
       "it.");
-  auto* const wire = app.add_option("--wire", options.wire, "the wire's name");
+  const auto wire = app.add("--wire", options.wire, "the wire's name");
   std::string asked;
-  auto* const status =
-      app.add_option("--status", asked, "print what the switch of this wire has, and exit")->excludes(wire);
-  app.add_flag("--json", options.as_json, "print the status as JSON")->needs(status);
-  auto* const by_name =
-      app.add_option("--uplink", uplink,
-                     "where frames for others go: tap:NAME, af_packet:NAME, af_xdp:NAME, pci:ADDRESS, "
-                     "vhost:SOCKET, virtio_user:SOCKET, or UDP sockets of the host's own addresses: udp or "
-                     "udp:ADDRESS,...");
-  app.add_option("--config", config, "a TOML file, whose device is the uplink")->excludes(by_name);
-  app.add_option("--ip", host, "the host's address on the uplink, ADDRESS/PREFIX, which the programs share")
-      ->needs(by_name);
-  app.add_option("--exception", exception,
-                 "tap:NAME, an interface by which the kernel has the host's address too");
-  const CLI::Range rate_range(1U, glue::kMostRateMbps);
-  app.add_option("--program-rate-mbps", rates.program_mbps,
-                 "the most that a program sends to the uplink, in Mb/s")
-      ->check(rate_range);
-  app.add_option("--uplink-rate-mbps", rates.uplink_mbps, "the most that all send to the uplink, in Mb/s")
-      ->check(rate_range);
-  app.add_option("--linger", options.linger_seconds, "end so many seconds after the last program has left");
-  auto* const log_level =
-      app.add_option("--log", options.log_level, "trace, debug, info, warn, err, critical or off")
-          ->check(CLI::IsMember({"trace", "debug", "info", "warn", "err", "critical", "off"}));
-  app.add_option("--listener", options.listener, "a listening control socket, inherited")->group("");
+  const auto status =
+      app.add("--status", asked, "print what the switch of this wire has, and exit").excludes(wire);
+  app.add("--json", options.as_json, "print the status as JSON").needs(status);
+  const auto by_name =
+      app.add("--uplink", uplink,
+              "where frames for others go: tap:NAME, af_packet:NAME, af_xdp:NAME, pci:ADDRESS, "
+              "vhost:SOCKET, virtio_user:SOCKET, or UDP sockets of the host's own addresses: udp or "
+              "udp:ADDRESS,...");
+  app.add("--config", config, "a TOML file, whose device is the uplink").excludes(by_name);
+  app.add("--ip", host, "the host's address on the uplink, ADDRESS/PREFIX, which the programs share")
+      .needs(by_name);
+  app.add("--exception", exception, "tap:NAME, an interface by which the kernel has the host's address too");
+  app.add("--program-rate-mbps", rates.program_mbps, "the most that a program sends to the uplink, in Mb/s")
+      .in_range(1U, unsigned{glue::kMostRateMbps});
+  app.add("--uplink-rate-mbps", rates.uplink_mbps, "the most that all send to the uplink, in Mb/s")
+      .in_range(1U, unsigned{glue::kMostRateMbps});
+  app.add("--linger", options.linger_seconds, "end so many seconds after the last program has left");
+  const auto log_level = app.add("--log", options.log_level, "trace, debug, info, warn, err, critical or off")
+                             .one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
+  app.add("--listener", options.listener, "a listening control socket, inherited").hide();
   // A test names the modules that no NIC of its machine needs.
-  app.add_option("--pmd", options.pmds, "load a PMD's module: mlx4, mlx5 or mana")->group("");
-  app.add_flag("--recover", options.recover, "let programs of a switch that died come first")->group("");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error) == 0 ? 0 : 2);
-  }
-  if (status->count() + wire->count() == 0)
+  app.add("--pmd", options.pmds, "load a PMD's module: mlx4, mlx5 or mana").hide();
+  app.add("--recover", options.recover, "let programs of a switch that died come first").hide();
+  if (app.parse(argc, argv) != CommandLine::Outcome::parsed) std::exit(app.report());
+  if (status.count() + wire.count() == 0)
     throw glue::ConfigError("faultline-switch: --wire: it is missing; name the wire that this switch serves");
-  options.asks_status = status->count() != 0;
+  options.asks_status = status.count() != 0;
   if (options.asks_status) options.wire = asked;
   if (!uplink.empty()) options.uplink = parse_uplink(uplink);
   if (!host.empty()) set_host(host, options);
   if (options.uplink && options.uplink->has_host_addresses) options.has_host = true;
-  if (!config.empty()) read_config(config, log_level->count() != 0, options);
+  if (!config.empty()) read_config(config, log_level.count() != 0, options);
   if (!exception.empty()) options.exception = parse_exception(exception);
   check_exception(options);
   if (rates.program_mbps != 0) options.rates.program_mbps = rates.program_mbps;

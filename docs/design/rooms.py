@@ -29,7 +29,7 @@ THREADS = {
 # group: (x, y, width, height, heading, rooms, threads)
 GROUPS = {
     "program": (20, 20, 340, 70, "verbs programs; rdma_cm programs", ["(unmodified binaries)"], ["program"]),
-    "apps": (380, 20, 340, 70, "apps/", ["apps/perf", "apps/perf/*", "apps/run", "apps/sim", "apps/sim/*", "apps/faultline", "apps/faultline/*", "apps/examples"], ["program", "own"]),
+    "apps": (380, 20, 340, 70, "apps/", ["apps/perf", "apps/perf/*", "apps/run", "apps/sim", "apps/sim/*", "apps/faultline", "apps/faultline/*", "apps/examples", "apps/command_line"], ["program", "own"]),
     "switch": (740, 20, 200, 70, "faultline-switch", ["apps/switch", "apps/switch/uplink"], ["own"]),
     "abi": (20, 125, 340, 95, "stack/abi/: drop-in library, interposition",
             ["stack/abi/interpose", "stack/abi/tree", "stack/abi/netlink", "stack/abi/files", "stack/abi/sockets", "stack/abi/rdma_cm",

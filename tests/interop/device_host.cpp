@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include "apps/command_line/command_line.hpp"
 #include "stack/verbs/objects/backend.hpp"
 
 namespace {
@@ -90,16 +90,16 @@ int main(int argc, char** argv) {
   std::string awaited;
   bool wait_for_link = false;
   bool stays = false;
-  CLI::App app("Hosts one device");
-  app.add_option("--config", config)->required();
-  app.add_option("--device", name)->required();
-  app.add_flag("--wait-link", wait_for_link, "wait for the link");
-  app.add_option("--await", awaited, "leave the device alone until this file is there");
-  app.add_option("--resolve", addresses, "print the MAC address that frames to these addresses need");
-  app.add_option("--send", sent_bytes, "send frames of so many bytes until SIGUSR1");
-  app.add_option("--receive", received_frames, "receive so many frames");
-  app.add_flag("--stay", stays, "then leave the device alone until SIGTERM");
-  CLI11_PARSE(app, argc, argv);
+  CommandLine app("Hosts one device");
+  app.add("--config", config).require();
+  app.add("--device", name).require();
+  app.add("--wait-link", wait_for_link, "wait for the link");
+  app.add("--await", awaited, "leave the device alone until this file is there");
+  app.add("--resolve", addresses, "print the MAC address that frames to these addresses need");
+  app.add("--send", sent_bytes, "send frames of so many bytes until SIGUSR1");
+  app.add("--receive", received_frames, "receive so many frames");
+  app.add("--stay", stays, "then leave the device alone until SIGTERM");
+  if (app.parse(argc, argv) != CommandLine::Outcome::parsed) return app.report();
 
   std::signal(SIGTERM, [](int) { stop_requested = 1; });
   std::signal(SIGUSR1, [](int) { stop_sending_requested = 1; });

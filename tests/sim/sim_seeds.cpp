@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "apps/command_line/command_line.hpp"
 #include "tests/sim/flows/scenario.hpp"
 
 namespace {
@@ -75,22 +75,22 @@ int main(int argc, char** argv) {
   unsigned jobs = 1;
   bool trace = false, twice = false;
   std::string pcap_path;
-  CLI::App app("Simulated fabrics by seed.");
-  app.add_option("--seeds", seeds, "how many seeds to run");
-  app.add_option("--soak-seeds", soak_seeds, "how many with FAULTLINE_SOAK in the environment");
-  app.add_option("--first", first,
-                 "the first of them; from 1000000000 on programs change their mappings, "
-                 "from 2000000000 on there are 3 to 16 hosts");
-  app.add_option("--jobs", jobs, "threads")->check(CLI::Range(1, 64));
-  app.add_option("--stop-after", stop_after, "failures after which to give up");
-  auto* one = app.add_option("--seed", seed, "run this seed alone");
-  app.add_flag("--twice", twice, "run each seed twice: both runs must be equal");
-  app.add_flag("--trace", trace, "print its packets");
-  app.add_option("--pcap", pcap_path, "write its packets to this file")->needs(one);
-  CLI11_PARSE(app, argc, argv);
+  faultline::CommandLine app("Simulated fabrics by seed.");
+  app.add("--seeds", seeds, "how many seeds to run");
+  app.add("--soak-seeds", soak_seeds, "how many with FAULTLINE_SOAK in the environment");
+  app.add("--first", first,
+          "the first of them; from 1000000000 on programs change their mappings, "
+          "from 2000000000 on there are 3 to 16 hosts");
+  app.add("--jobs", jobs, "threads").in_range(1, 64);
+  app.add("--stop-after", stop_after, "failures after which to give up");
+  const auto one = app.add("--seed", seed, "run this seed alone");
+  app.add("--twice", twice, "run each seed twice: both runs must be equal");
+  app.add("--trace", trace, "print its packets");
+  app.add("--pcap", pcap_path, "write its packets to this file").needs(one);
+  if (app.parse(argc, argv) != faultline::CommandLine::Outcome::parsed) return app.report();
   if (soak_seeds != 0 && std::getenv("FAULTLINE_SOAK") != nullptr) seeds = soak_seeds;
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(signal, on_fatal);
-  if (one->count() != 0) return run_one(seed, trace, pcap_path);
+  if (one.count() != 0) return run_one(seed, trace, pcap_path);
 
   std::atomic<uint64_t> next{first}, failures{0}, packets{0}, retransmissions{0}, timeouts{0}, faults{0},
       rnr{0};

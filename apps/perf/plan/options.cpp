@@ -6,8 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <vector>
 
-#include <CLI/CLI.hpp>
+#include "apps/command_line/command_line.hpp"
 
 namespace faultline::perf {
 
@@ -24,6 +25,13 @@ const std::map<std::string, Mode> kModes{{"bw", Mode::bandwidth}, {"lat", Mode::
 const std::map<std::string, RegionKind> kRegions{{"pinned", RegionKind::pinned}, {"odp", RegionKind::odp}};
 const std::map<std::string, Touch> kTouches{
     {"warm", Touch::warm}, {"cold", Touch::cold}, {"prefetch", Touch::prefetch}};
+
+template <typename Value>
+std::vector<std::string> names_of(const std::map<std::string, Value>& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values) names.push_back(name);
+  return names;
+}
 
 template <typename Value>
 const char* key_of(const std::map<std::string, Value>& names, Value value) {
@@ -63,17 +71,15 @@ std::vector<uint64_t> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-/// Reports CLI11's errors as one line with the program's name at its start.
-void parse_or_exit(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    std::exit(0);
-  } catch (const CLI::ParseError& error) {
-    std::string line = error.what();
-    std::replace(line.begin(), line.end(), '\n', ' ');
-    refuse(line);
+/// Reports a mistake as one line with the program's name at its start.
+void parse_or_exit(CommandLine& line, int argc, char** argv) {
+  switch (line.parse(argc, argv)) {
+    case CommandLine::Outcome::parsed:
+      return;
+    case CommandLine::Outcome::help:
+      std::exit(line.report());
+    case CommandLine::Outcome::mistake:
+      refuse(line.mistake());
   }
 }
 
@@ -179,68 +185,65 @@ Options parse_options(int argc, char** argv) {
   int split = 1;
   while (split < argc && std::strcmp(argv[split], "--") != 0) ++split;
 
-  CLI::App device(
+  CommandLine device(
       "faultline-perf: measures RDMA on Faultline devices.\n"
       "  server: faultline-perf --config F --server\n"
       "  client: faultline-perf --config F --client HOST -- --op write --size 64\n"
       "What is measured is said behind \"--\"; `faultline-perf -- --help` lists it.");
-  device.add_flag("--demo", options.demo,
-                  "server and client in one run, joined by memif: no configuration needed");
-  device.add_flag("--server", options.server, "wait for a client and serve what it asks for");
-  device.add_flag("--both", options.both,
-                  "server and client in this process, on the configuration's first and second device");
-  device.add_option("--client", options.client_of, "host of the server, for the TCP exchange");
-  device.add_option("--config", options.config_path, "the devices (TOML); default $FAULTLINE_CONFIG");
-  device.add_option("--device", options.device, "device of the configuration; default its first");
-  device.add_option("--port", options.tcp_port,
-                    "TCP port of the exchange; 0 (server): any free one, printed");
-  device.add_option("--listen", options.listen_address, "server: address to listen on; default any");
-  device.add_flag("--keep-serving", options.keep_serving, "server: take one client after another");
-  device.add_flag("--capabilities", options.capabilities,
-                  "print what on-demand paging does for each transport and operation");
+  device.add("--demo", options.demo,
+             "server and client in one run, joined by memif: no configuration needed");
+  device.add("--server", options.server, "wait for a client and serve what it asks for");
+  device.add("--both", options.both,
+             "server and client in this process, on the configuration's first and second device");
+  device.add("--client", options.client_of, "host of the server, for the TCP exchange");
+  device.add("--config", options.config_path, "the devices (TOML); default $FAULTLINE_CONFIG");
+  device.add("--device", options.device, "device of the configuration; default its first");
+  device.add("--port", options.tcp_port, "TCP port of the exchange; 0 (server): any free one, printed");
+  device.add("--listen", options.listen_address, "server: address to listen on; default any");
+  device.add("--keep-serving", options.keep_serving, "server: take one client after another");
+  device.add("--capabilities", options.capabilities,
+             "print what on-demand paging does for each transport and operation");
   parse_or_exit(device, split, argv);
 
   TestOptions& test = options.test;
-  CLI::App app("faultline-perf test options");
+  CommandLine app("faultline-perf test options");
   std::string sizes = "64";
   std::vector<std::string> ops;
   std::vector<std::string> regions;
-  app.add_option("--op", ops, "write, write_imm, read, send, ud_send; several as a list")
-      ->delimiter(',')
-      ->check(CLI::IsMember(kOps));
-  // Their own description has the numbers of the enumerators as characters, and 0 would end the help.
-  const auto modes = CLI::Transformer(kModes).description("");
-  const auto touches = CLI::Transformer(kTouches).description("");
-  app.add_option("--mode", test.mode, "bw or lat")->transform(modes);
-  app.add_option("--size", sizes, "message bytes: 64, 64,4k or a sweep 64:64k");
-  app.add_option("--qps", test.qps, "queue pairs")->check(CLI::Range(1U, kMaxQps));
-  app.add_option(
-         "--depth", test.depth,
-         "messages under way per QP; default 128, of more than 4 KiB as many as hold 512 KiB, at least 8")
-      ->check(CLI::Range(1U, kMaxDepth));
-  app.add_option("--mtu", test.mtu_bytes, "path MTU")
-      ->check(CLI::IsMember(std::vector<uint32_t>(kMtusBytes.begin(), kMtusBytes.end())));
-  app.add_option("--ack-timeout", test.ack_timeout,
-                 "4.096 us * 2^N without an answer, then a packet is sent again; default 17, 0: never")
-      ->check(CLI::Range(0U, unsigned{kMaxAckTimeout}));
-  app.add_option(
-         "--region", regions,
-         "pinned or odp; both as a list: side by side in short turns, --seconds of each, and their ratio")
-      ->delimiter(',')
-      ->check(CLI::IsMember(kRegions));
-  app.add_option("--touch", test.touch, "warm, cold or prefetch")->transform(touches);
-  app.add_option("--idle-ms", test.idle_ms,
-                 "lat: time each message after so long without any, the server asleep")
-      ->check(CLI::Range(1U, kMaxIdleMs));
-  app.add_flag("--verify", test.verify, "compare every byte");
-  app.add_option("--seconds", test.seconds, "length of each measurement")
-      ->check(CLI::Range(kMinSeconds, kMaxSeconds));
-  app.add_option("--iters", test.iterations, "messages of each measurement, instead of --seconds");
-  app.add_option("--json", test.json_path, "write the results to this file");
-  app.add_flag("--limits", test.limits, "measure the raw port and copy+CRC too and print the ratios");
-  app.add_flag("-i", test.interactive, "a prompt: help lists its commands");
+  std::string mode, touch;
+  std::vector<std::string> mtus;
+  for (const uint32_t mtu_bytes : kMtusBytes) mtus.push_back(std::to_string(mtu_bytes));
+  app.add("--op", ops, "write, write_imm, read, send, ud_send; several as a list")
+      .as_list()
+      .one_of(names_of(kOps));
+  app.add("--mode", mode, "bw or lat").one_of(names_of(kModes));
+  app.add("--size", sizes, "message bytes: 64, 64,4k or a sweep 64:64k");
+  app.add("--qps", test.qps, "queue pairs").in_range(1U, kMaxQps);
+  app.add("--depth", test.depth,
+          "messages under way per QP; default 128, of more than 4 KiB as many as hold 512 KiB, at least 8")
+      .in_range(1U, kMaxDepth);
+  app.add("--mtu", test.mtu_bytes, "path MTU").one_of(mtus);
+  app.add("--ack-timeout", test.ack_timeout,
+          "4.096 us * 2^N without an answer, then a packet is sent again; default 17, 0: never")
+      .in_range(0U, unsigned{kMaxAckTimeout});
+  app.add("--region", regions,
+          "pinned or odp; both as a list: side by side in short turns, --seconds of each, and their ratio")
+      .as_list()
+      .one_of(names_of(kRegions));
+  app.add("--touch", touch, "warm, cold or prefetch").one_of(names_of(kTouches));
+  app.add("--idle-ms", test.idle_ms, "lat: time each message after so long without any, the server asleep")
+      .in_range(1U, kMaxIdleMs);
+  app.add("--verify", test.verify, "compare every byte");
+  const auto seconds =
+      app.add("--seconds", test.seconds, "length of each measurement").in_range(kMinSeconds, kMaxSeconds);
+  app.add("--iters", test.iterations, "messages of each measurement, instead of --seconds");
+  app.add("--json", test.json_path, "write the results to this file");
+  app.add("--limits", test.limits, "measure the raw port and copy+CRC too and print the ratios");
+  app.add("-i", test.interactive, "a prompt: help lists its commands");
   if (split < argc) parse_or_exit(app, argc - split, argv + split);
-  test.seconds_given = app.count("--seconds") != 0;
+  test.seconds_given = seconds.count() != 0;
+  if (!mode.empty()) test.mode = kModes.at(mode);
+  if (!touch.empty()) test.touch = kTouches.at(touch);
   if (!ops.empty()) {
     test.ops.clear();
     for (const std::string& op : ops) test.ops.push_back(kOps.at(op));

@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
@@ -18,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "apps/command_line/command_line.hpp"
 #include "tests/interop/hostile/attacks.hpp"
 
 namespace faultline::hostile {
@@ -122,14 +122,14 @@ void run(const Plan& plan) {
 
 int main(int argc, char** argv) {
   faultline::hostile::Plan plan;
-  CLI::App app("Sends hostile frames");
-  app.add_option("--interface", plan.interface)->required();
-  app.add_option("--facts", plan.facts, "whom to attack, as live_stream says it")->required();
-  app.add_option("--count", plan.count, "frames");
-  app.add_option("--seed", plan.seed);
-  app.add_option("--rate", plan.rate, "frames a second; 0: as fast as they go");
-  app.add_option("--kind", plan.kinds, "only this one; may be repeated");
-  CLI11_PARSE(app, argc, argv);
+  faultline::CommandLine app("Sends hostile frames");
+  app.add("--interface", plan.interface).require();
+  app.add("--facts", plan.facts, "whom to attack, as live_stream says it").require();
+  app.add("--count", plan.count, "frames");
+  app.add("--seed", plan.seed);
+  app.add("--rate", plan.rate, "frames a second; 0: as fast as they go");
+  app.add("--kind", plan.kinds, "only this one; may be repeated");
+  if (app.parse(argc, argv) != faultline::CommandLine::Outcome::parsed) return app.report();
   try {
     faultline::hostile::run(plan);
   } catch (const std::exception& error) {

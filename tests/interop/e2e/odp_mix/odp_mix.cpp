@@ -16,11 +16,11 @@
 #include <random>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "apps/command_line/command_line.hpp"
 #include "tests/huge_pages.hpp"
 #include "tests/interop/e2e/odp_mix/odp_mix_main.hpp"
 #include "tests/interop/e2e/side.hpp"
@@ -84,27 +84,19 @@ int faultline_odp_mix(int argc, char** argv) try {
   bool strict_lines = false;
   std::vector<std::string> calls;
   std::vector<std::string> without;
-  CLI::App app{"On-demand memory under everything that a program can do to it"};
-  app.add_option("--amount", options.amount, "Of work: how many times the least of one run")
-      ->capture_default_str();
-  app.add_option("--seed", seed, "Of the random choices")->capture_default_str();
-  app.add_option("--pin-budget-mib", wishes.pin_budget_mib, "Of the devices")->capture_default_str();
-  app.add_option("--progress", wishes.progress, "Of the devices")
-      ->check(CLI::IsMember({"auto", "dedicated"}))
-      ->capture_default_str();
-  app.add_flag("--fill-descriptors", options.fill_descriptors,
-               "The owner has no free descriptor while the mix runs");
-  app.add_option("--rnr-retry", rnr_retry, "Of the QPs; 7: without end")
-      ->check(CLI::Range(0, 7))
-      ->capture_default_str();
-  app.add_option("--timeout", timeout, "Of the QPs, as ibv_modify_qp takes it")
-      ->check(CLI::Range(1, 31))
-      ->capture_default_str();
-  app.add_flag("--strict-lines", strict_lines,
-               "No line may be torn, not even by a hole punched under a copy");
-  app.add_option("--calls", calls, "Only these")->delimiter(',');
-  app.add_option("--without", without, "All but these")->delimiter(',');
-  CLI11_PARSE(app, argc, argv);
+  faultline::CommandLine app{"On-demand memory under everything that a program can do to it"};
+  app.add("--amount", options.amount, "Of work: how many times the least of one run").show_default();
+  app.add("--seed", seed, "Of the random choices").show_default();
+  app.add("--pin-budget-mib", wishes.pin_budget_mib, "Of the devices").show_default();
+  app.add("--progress", wishes.progress, "Of the devices").one_of({"auto", "dedicated"}).show_default();
+  app.add("--fill-descriptors", options.fill_descriptors,
+          "The owner has no free descriptor while the mix runs");
+  app.add("--rnr-retry", rnr_retry, "Of the QPs; 7: without end").in_range(0, 7).show_default();
+  app.add("--timeout", timeout, "Of the QPs, as ibv_modify_qp takes it").in_range(1, 31).show_default();
+  app.add("--strict-lines", strict_lines, "No line may be torn, not even by a hole punched under a copy");
+  app.add("--calls", calls, "Only these").as_list();
+  app.add("--without", without, "All but these").as_list();
+  if (app.parse(argc, argv) != faultline::CommandLine::Outcome::parsed) return app.report();
   const std::span<const char* const> names = mix::calls_of_mix();
   for (const char* name : names) {
     const auto in = [name](const std::vector<std::string>& list) {
