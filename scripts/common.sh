@@ -94,7 +94,7 @@ compile() {
   wait "$follower" 2>/dev/null || true
   [ ! -t 1 ] || printf '\r\033[K'
   if [ "$status" -ne 0 ]; then
-    grep -E -A 12 'FAILED|error:' "$log" | head -n 60 >&2
+    { grep -E -A 12 'FAILED|error:' "$log" || true; } | sed -n 1,60p >&2
     die "the build failed, see $log"
   fi
   if [ "${count:-0}" -gt 5 ]; then say "built in $(duration $((SECONDS - begun)))"; fi

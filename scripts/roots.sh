@@ -5,8 +5,8 @@
 # The mirrors are those of this machine.
 # shellcheck disable=SC2016 # for apt-get
 repositories() { apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u; }
-debian_mirror=${FAULTLINE_DEBIAN_MIRROR:-$(repositories | sed -n '/security/!{p;q}')}
-debian_security=${FAULTLINE_DEBIAN_SECURITY:-$(repositories | sed -n '/security/{p;q}')}
+debian_mirror=${FAULTLINE_DEBIAN_MIRROR:-$(repositories | awk '!/security/ && !n++')}
+debian_security=${FAULTLINE_DEBIAN_SECURITY:-$(repositories | awk '/security/ && !n++')}
 
 # need_roots: sets roots_dir, where the archives of root filesystems are kept from run to run.
 need_roots() {

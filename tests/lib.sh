@@ -115,7 +115,7 @@ bounded() { timeout --foreground -k 5 "$hang_seconds" "$@"; }
 kill_now() {
   local pid
   for pid in "$@"; do
-    if jobs -pr | grep -qx "$pid"; then
+    if grep -qx "$pid" < <(jobs -pr); then
       pkill -KILL -P "$pid" || true
       kill -KILL "$pid" 2>/dev/null || true
       wait "$pid" 2>/dev/null || true
@@ -123,8 +123,18 @@ kill_now() {
   done
 }
 
-# end PID [SIGNAL]: asks a child of the script to end, and waits until it has; its exit status
+# is_under_way PID: whether this child of the script runs its own program. Until then it has the script's command line.
+is_under_way() {
+  local own=() its=()
+  mapfile -d '' own <"/proc/$$/cmdline"
+  { mapfile -d '' its <"/proc/$1/cmdline"; } 2>/dev/null || true
+  [ "${own[*]}" != "${its[*]}" ]
+}
+
+# end PID [SIGNAL]: asks a child of the script to end, and waits until it has; its exit status. PID runs a program, not a function.
+# Between fork and exec a child of bash has the script's traps, and drops the signal.
 end() {
+  await_that is_under_way "$1"
   kill -"${2:-TERM}" "$1" 2>/dev/null || true
   await_end "$1"
 }
@@ -239,7 +249,7 @@ switch_answers() { bounded "$1" --status "$2" >/dev/null 2>&1; }
 switch_of() {
   local pid
   for pid in $(switches_of "$XDG_RUNTIME_DIR"); do
-    if tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -A1 -x -e --wire | grep -qx -e "$1"; then echo "$pid"; fi
+    if grep -qx -e "$1" < <(tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -A1 -x -e --wire); then echo "$pid"; fi
   done
 }
 

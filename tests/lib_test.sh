@@ -30,6 +30,14 @@ start ends sleep 600
 status=0
 end "$started" || status=$?
 [ "$status" -eq 143 ] || fail "a process that is asked to end: $status"
+# A child that is not yet under way has the script's traps: here it waits for a reader of its output.
+mkfifo "$folder/slow.out"
+cat "$folder/slow.out" &  # for the script itself, which empties the output
+start slow sleep 600
+{ sleep 0.3 && cat "$folder/slow.out"; } &
+status=0
+end "$started" || status=$?
+[ "$status" -eq 143 ] || fail "a process that is asked to end while it starts: $status"
 start killed sleep 600
 kill_now "$started"
 if is_running "$started"; then fail "a killed process runs"; fi

@@ -10,7 +10,7 @@ library=$(realpath "$1")
 here=$(dirname "$(realpath "$0")")
 need readelf python3
 
-readelf -dW "$library" | grep -q 'SONAME.*\[libibverbs\.so\.1\]' || fail "the SONAME"
+grep -q 'SONAME.*\[libibverbs\.so\.1\]' < <(readelf -dW "$library") || fail "the SONAME"
 symbols=$(readelf -W --dyn-syms "$library" | awk '$1 ~ /^[0-9]+:$/ && $7 != "UND" && $7 != "ABS" && $8 ~ /@|^faultline_/ { print $8 }' | LC_ALL=C sort)
 grep -v '[^@]@IBVERBS_PRIVATE_' <<<"$symbols" | diff <(grep -v '^#' "$here/abi_symbols.txt") - ||
   fail "expected symbols (<) are not those exported (>)"
@@ -24,7 +24,7 @@ done
 echo "ok: each private version has each private name"
 
 # Without LD_PRELOAD, as late as possible: its thread-local data needs no static TLS of the program's start.
-if readelf -dW "$library" | grep -q STATIC_TLS; then fail "it has thread-local data of the initial-exec kind"; fi
+if grep -q STATIC_TLS < <(readelf -dW "$library"); then fail "it has thread-local data of the initial-exec kind"; fi
 bounded python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).ibv_fork_init()' "$library"
 echo "ok: loaded late"
 

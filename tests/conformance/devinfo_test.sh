@@ -20,7 +20,7 @@ run() {
 }
 # says NAME VALUE: the last run printed the line "NAME: VALUE"
 says() {
-  sed -E 's/[[:space:]]+/ /g; s/^ //' "$folder/output.out" | grep -qFx "$1: $2" || fail "$1 is not $2"
+  grep -qFx "$1: $2" < <(sed -E 's/[[:space:]]+/ /g; s/^ //' "$folder/output.out") || fail "$1 is not $2"
 }
 
 if [ "$kind" = veth ]; then

@@ -24,8 +24,8 @@ expect() {
   _faultline
   for wanted in "$@"; do
     case $wanted in
-      -:*) if printf '%s\n' "${COMPREPLY[@]}" | grep -qxF -- "${wanted#-:}"; then echo "FAILED: '$line' offers ${wanted#-:}" && exit 1; fi ;;
-      *) printf '%s\n' "${COMPREPLY[@]}" | grep -qxF -- "$wanted" || { echo "FAILED: '$line' offers no $wanted, but: ${COMPREPLY[*]}" && exit 1; } ;;
+      -:*) if grep -qxF -- "${wanted#-:}" < <(printf '%s\n' "${COMPREPLY[@]}"); then echo "FAILED: '$line' offers ${wanted#-:}" && exit 1; fi ;;
+      *) grep -qxF -- "$wanted" < <(printf '%s\n' "${COMPREPLY[@]}") || { echo "FAILED: '$line' offers no $wanted, but: ${COMPREPLY[*]}" && exit 1; } ;;
     esac
   done
 }

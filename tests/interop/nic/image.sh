@@ -39,7 +39,7 @@ if [ ! -e "$image/initrd" ]; then
     dpkg-deb -x "$archive" "$tree"
   done <"$peer/manifest"
   [ -e "$tree/lib/modules" ] || ln -s usr/lib "$tree/lib"
-  kver=$(basename "$(dirname "$(printf '%s\n' "$tree"/lib/modules/*/kernel | head -n 1)")")
+  kver=$(basename "$(dirname "$(printf '%s\n' "$tree"/lib/modules/*/kernel | sed -n 1p)")")
   depmod -b "$tree" "$kver"
   for module in "${modules[@]}"; do
     modprobe -d "$tree" -S "$kver" --show-depends "$module" || cannot "the kernel has no $module"

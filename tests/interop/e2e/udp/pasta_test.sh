@@ -50,7 +50,7 @@ ip route add default via 2001:2::fe dev fl-a
 
 # pasta of 2023 learns the address of a namespace from what that sends, also from the packets without one of duplicate address detection.
 # shellcheck disable=SC2016 # for the shell in the namespace
-settle='while ip addr show tentative | grep -q inet6; do sleep 0.1; done
+settle='while grep -q inet6 < <(ip addr show tentative); do sleep 0.1; done
 echo >"/dev/udp/$0/9"
 exec "$@"'
 # inside HOST COMMAND...: runs it in a user namespace that has the host's address, with UDP port 4791, and a TCP port for faultline-perf

@@ -104,9 +104,9 @@ add_kernel() {
       sed -n 's/^ *\(linux-\(base\|binary\|modules\)-[0-9][^ ]*\).*/\1/p'
   )
   [ -e "$tree/lib" ] || ln -s usr/lib "$tree/lib"
-  kver=$(basename "$(dirname "$(printf '%s\n' "$tree"/lib/modules/*/kernel | head -n 1)")")
+  kver=$(basename "$(dirname "$(printf '%s\n' "$tree"/lib/modules/*/kernel | sed -n 1p)")")
   modules=$tree/lib/modules/$kver
-  cp "$(printf '%s\n' "$modules/vmlinuz" "$tree/boot/vmlinuz-$kver" | xargs ls -d 2>/dev/null | head -n 1)" "$out/vmlinuz"
+  cp "$(printf '%s\n' "$modules/vmlinuz" "$tree/boot/vmlinuz-$kver" | xargs ls -d 2>/dev/null | sed -n 1p)" "$out/vmlinuz"
   depmod -b "$tree" "$kver"
   mkdir -p "$root/usr/lib/modules/$kver"
   cp "$modules"/modules.{order,builtin,builtin.modinfo} "$root/usr/lib/modules/$kver/"
