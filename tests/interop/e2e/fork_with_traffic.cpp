@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/hang_limit.hpp"
 #include "tests/interop/e2e/side.hpp"
 
 namespace {
@@ -76,7 +77,7 @@ ibv_wc_status copy(const Side& side, const uint8_t* from, uint32_t lkey, const u
 
 /// The child's end, or a kill where it hangs.
 int status_of(pid_t child) {
-  const auto end = std::chrono::steady_clock::now() + faultline::e2e::kHang;
+  const auto end = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   while (std::chrono::steady_clock::now() < end) {
     int status = 0;
     if (waitpid(child, &status, WNOHANG) == child) return status;

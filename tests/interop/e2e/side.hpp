@@ -15,6 +15,8 @@
 #include <faultline/faultline.h>
 #include <infiniband/verbs.h>
 
+#include "tests/hang_limit.hpp"
+
 namespace faultline::e2e {
 
 [[noreturn]] inline void fail(const char* who, const char* what) {
@@ -22,19 +24,16 @@ namespace faultline::e2e {
   std::_Exit(1);
 }
 
-/// Ends a hang. No verdict depends on it: a test on a busy machine is slow, not wrong.
-constexpr auto kHang = std::chrono::seconds(300);
-
 /// 17 s: a busy machine may leave a process alone for longer than the 67 ms that programs like to set, which
 /// says nothing of the peer. A test without a dead peer takes this one. A lost packet still comes to light.
 constexpr uint8_t kPatientTimeout = 22;
 /// 0.27 s, and 2 s with all retries: for a peer that dies, or a link that loses packets.
 constexpr uint8_t kLossyTimeout = 16;
 
-/// Until the condition holds, which drives what it waits for, or sleeps. Fails after kHang.
+/// Until the condition holds, which drives what it waits for, or sleeps. Fails after hang_limit().
 template <typename Condition>
 void await_true(const char* who, const char* what, Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + kHang;
+  const auto end = std::chrono::steady_clock::now() + test::hang_limit();
   while (!condition())
     if (std::chrono::steady_clock::now() > end) fail(who, what);
 }

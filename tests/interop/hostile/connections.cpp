@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "tests/hang_limit.hpp"
+
 namespace faultline::hostile {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);
 // So many requests wait for the slow service's program before it rejects the oldest.
 constexpr size_t kHeld = kBacklog / 2;
 constexpr uint32_t kQpn = 0x123456;
@@ -53,7 +54,7 @@ void Connections::reach(Step step) {
 
 bool Connections::wait_for(Step step) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, kPatience, [&] { return step_ == step; });
+  return changed_.wait_for(lock, faultline::test::hang_limit(), [&] { return step_ == step; });
 }
 
 void Connections::hold(cm::Id request, bool datagrams) {

@@ -5,6 +5,8 @@
 
 #include <sys/random.h>
 
+#include "tests/hang_limit.hpp"
+
 namespace faultline::hostile {
 namespace {
 
@@ -145,7 +147,7 @@ void ReliableFlow::round() {
   const uint64_t number = rounds_++;
   post(number);
   ibv_wc completion;
-  const auto end = Clock::now() + e2e::kHang;
+  const auto end = Clock::now() + test::hang_limit();
   for (unsigned sends = 0, receives = 0; sends < 4 || receives < 1;) {
     if (poll(name_, requester, completion)) ++sends;
     if (poll(name_, responder, completion)) {

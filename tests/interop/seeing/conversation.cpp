@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 
 #include "captured_frames.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/interop/e2e/peer.hpp"
 
 namespace {
@@ -33,7 +34,6 @@ constexpr uint32_t kWriteBytes = 20'000;
 constexpr uint32_t kReadBytes = 10'000;
 constexpr uint32_t kSlotBytes = 32 * 1024;
 constexpr uint32_t kAreas = 4;  ///< of a QP: source, sink of receives, sink of READs, target of the peer
-constexpr auto kLimit = std::chrono::seconds(300);  ///< ends a hang
 
 class End {
  public:
@@ -128,7 +128,7 @@ class End {
 
   template <typename Condition>
   void await_that(Condition condition, const char* what) {
-    const auto limit = Clock::now() + kLimit;
+    const auto limit = Clock::now() + faultline::test::hang_limit();
     while (!condition()) {
       poll();
       if (Clock::now() > limit) fail(name_, what);
@@ -151,7 +151,7 @@ class End {
   /// Both ends have come here. Polls meanwhile, since the peer may need acknowledgements.
   void meet() {
     exchange_.send('x');
-    const auto limit = Clock::now() + kLimit;
+    const auto limit = Clock::now() + faultline::test::hang_limit();
     for (char byte = 0;;) {
       const Exchange::Arrival arrival = exchange_.try_receive(byte);
       if (arrival == Exchange::Arrival::byte) return;

@@ -27,6 +27,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "tests/hang_limit.hpp"
+
 // An assertion is one of the ways in which a bug shows.
 #undef NDEBUG
 #include <cassert>
@@ -39,7 +41,7 @@ constexpr uint64_t kMessages = 20;
 constexpr int kReceives = 2;
 constexpr int kMostTries = 100;
 constexpr int kMostConnections = 10;  ///< without a message that arrives
-constexpr unsigned kPatience_s = 10;
+constexpr unsigned kPatience_s = 10;  ///< of a program with a bug, one of which is that it hangs
 constexpr uint64_t kWriteId = 1;
 constexpr uint64_t kSendId = 2;
 
@@ -338,9 +340,9 @@ constexpr std::array kNames{Name{"none", Bug::none},   Name{"receive", Bug::rece
 
 int main(int argc, char** argv) {
   std::signal(SIGALRM, on_alarm);
-  alarm(kPatience_s);
   for (const Name& one : kNames)
     if (argc == 2 && one.name == argv[1]) {
+      alarm(one.bug == Bug::none ? faultline::test::hang_seconds() : kPatience_s);
       Program(one.bug).run();
       return 0;
     }

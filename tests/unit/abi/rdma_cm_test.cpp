@@ -9,6 +9,7 @@
 
 #include <sys/wait.h>
 
+#include "tests/hang_limit.hpp"
 #include "tests/unit/abi/rdma_cm_fixture.hpp"
 
 namespace faultline::abi::test {
@@ -220,7 +221,7 @@ TEST_F(RdmaCm, MovesAnIdentifierWithItsEvents) {
   Channel one, two;
   const uint32_t id = one.create(1);
   EXPECT_EQ(one.resolve(id, kClient, kServer, kPort), 0);
-  EXPECT_TRUE(one.readable(60'000));
+  EXPECT_TRUE(one.readable(faultline::test::hang_ms()));
   rdma_ucm_migrate_resp answer{};
   rdma_ucm_migrate_id fields{reinterpret_cast<uint64_t>(&answer), id, static_cast<uint32_t>(one.number())};
   EXPECT_EQ(two.command(RDMA_USER_CM_CMD_MIGRATE_ID, fields, sizeof answer), 0);
@@ -248,7 +249,7 @@ TEST_F(RdmaCm, ForgetsRequestsWithTheirListener) {
   const uint32_t listener = listening(server, 1);
   const uint32_t active = resolved(client, 2);
   EXPECT_EQ(client.connect(active, parameters(0x111, "")), 0);
-  EXPECT_TRUE(server.readable(60'000));
+  EXPECT_TRUE(server.readable(faultline::test::hang_ms()));
   EXPECT_EQ(server.destroy(listener), 0);
   EXPECT_FALSE(server.readable(0));
   client.expect(CmEvent::rejected);

@@ -12,6 +12,7 @@
 #include "stack/base/process/fork_mutex.hpp"
 #include "stack/base/process/inherited.hpp"
 #include "stack/base/process/process_local.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/base/held_at_fork.hpp"
 
 namespace faultline {
@@ -60,7 +61,7 @@ TEST(ProcessLocal, AChildWithoutForkHandlersStartsWithItsOwn) {
   count_up();
   const pid_t child = _Fork();
   if (child == 0) {
-    alarm(20);
+    alarm(faultline::test::hang_seconds());
     _exit(count_up() == 1 ? 0 : 1);
   }
   EXPECT_EQ(status_of(child), 0);
@@ -89,7 +90,7 @@ TEST(ForkMutex, IsUnlockedInAChildWithoutForkHandlers) {
   mutex.lock();
   const pid_t child = _Fork();
   if (child == 0) {
-    alarm(20);
+    alarm(faultline::test::hang_seconds());
     mutex.lock();
     _exit(0);
   }
@@ -100,7 +101,7 @@ TEST(ForkMutex, IsUnlockedInAChildWithoutForkHandlers) {
 void fork_in_handler(int /*signal*/) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);
+    alarm(faultline::test::hang_seconds());
     mutex.lock();
     _exit(0);
   }
@@ -110,7 +111,7 @@ void fork_in_handler(int /*signal*/) {
 TEST(ForkMutex, ASignalHandlerForksOnTopOfTheHolder) {
   const pid_t program = fork();
   if (program == 0) {
-    alarm(20);
+    alarm(faultline::test::hang_seconds());
     signal(SIGUSR1, fork_in_handler);
     mutex.lock();
     raise(SIGUSR1);

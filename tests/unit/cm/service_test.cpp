@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "stack/wire/link/link.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/verbs/memory_backend.hpp"
 
 namespace faultline::cm::test::service_test {
@@ -51,7 +52,7 @@ class Program final : public EventHandler {
           events_.erase(at);
           return event;
         }
-      if (came_.wait_for(lock, std::chrono::seconds(60)) == std::cv_status::timeout) {
+      if (came_.wait_for(lock, faultline::test::hang_limit()) == std::cv_status::timeout) {
         ADD_FAILURE() << "no event of kind " << static_cast<int>(kind);
         return {};
       }
@@ -250,7 +251,7 @@ TEST_P(Services, AreTheParentsAfterAFork) {
   auto client = std::make_unique<Service>(mem0_, ManagerConfig{}, client_);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);
+    alarm(faultline::test::hang_seconds());
     client.reset();
     _exit(0);
   }

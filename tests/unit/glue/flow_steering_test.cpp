@@ -20,6 +20,7 @@
 #include "stack/transport/qp/init.hpp"
 #include "stack/wire/link/flow_hash.hpp"
 #include "stack/wire/packet/frame.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/glue/model_nic.hpp"
 
 namespace faultline::test::flow_steering_test {
@@ -240,7 +241,7 @@ class SteeredDevice : public Steering {
     uint64_t sent = 0;
     for (unsigned round = 0; round < rounds; ++round)
       for (const auto& frame : frames) sent += nic->deliver(frame, glue::frame_pool(config)) ? 1 : 0;
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const auto deadline = std::chrono::steady_clock::now() + faultline::test::hang_limit();
     while (running->port_counters().rx_frames < before.rx_frames + sent &&
            std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

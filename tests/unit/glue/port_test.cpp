@@ -26,6 +26,7 @@
 #include "pmd_glue/engine/chaos_link.hpp"
 #include "pmd_glue/engine/poll_engine.hpp"
 #include "stack/verbs/objects/backend.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/sim/world/take_to_rts.hpp"
 
 namespace faultline::port_test {
@@ -147,7 +148,6 @@ TEST_F(Devices, CallsRunBetweenTurnsFromManyThreads) {
 /// Between turns no thread holds the engine. A control call may free memory of a region or deregister a
 /// region; both wait for all engines. A call that waited for its own engine would never return.
 TEST_F(Devices, CallsMayWaitForTheEngines) {
-  constexpr unsigned kLongestSeconds = 30;
   struct Outcome {
     odp::MemoryDomain& memory;
     std::array<uint8_t, 4096> bytes{};
@@ -155,7 +155,7 @@ TEST_F(Devices, CallsMayWaitForTheEngines) {
   };
   for (const auto& device : {open("a"), open("b")}) {
     Outcome outcome{device->memory()};
-    alarm(kLongestSeconds);
+    alarm(faultline::test::hang_seconds());
     device->call(
         [](void* argument) {
           auto& call = *static_cast<Outcome*>(argument);

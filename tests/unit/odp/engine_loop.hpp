@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 
 #include "odp/regions/memory_domain.hpp"
+#include "tests/hang_limit.hpp"
 
 namespace faultline::odp::test {
 
@@ -91,7 +92,7 @@ inline Resolution next_resolution(EngineSession& session) {
 /// Waits for a condition that other threads bring about. Returns false after a generous time-out.
 template <typename Condition>
 bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto end = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));

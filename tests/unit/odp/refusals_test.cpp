@@ -21,6 +21,7 @@
 #include "odp/guards.hpp"
 #include "odp/pins/pin_table.hpp"
 #include "tests/environments/seccomp_filter.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test::refusals_test {
@@ -36,7 +37,7 @@ void in_child(Body body) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(20);  // SIGALRM ends a child that hangs
+    alarm(faultline::test::hang_seconds());  // SIGALRM ends a child that hangs
     const int line = body();
     if (line != 0) std::fprintf(stderr, "%s:%d: failed as uid %u\n", __FILE__, std::abs(line), geteuid());
     std::fflush(nullptr);

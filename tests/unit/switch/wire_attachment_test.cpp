@@ -27,6 +27,7 @@
 #include "pmd_glue/wires/passed_descriptors.hpp"
 #include "pmd_glue/wires/sealed_memory.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
+#include "tests/hang_limit.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -63,8 +64,7 @@ Asker accept_request(const UniqueFd& listener) {
 SwitchRequest next_request(const UniqueFd& connection) {
   SwitchRequest request;
   pollfd next{.fd = connection.get(), .events = POLLIN, .revents = 0};
-  constexpr int kPatienceMs = 10'000;  // a process that asks nothing fails the test
-  poll(&next, 1, kPatienceMs);
+  poll(&next, 1, faultline::test::hang_ms());  // a process that asks nothing fails the test
   EXPECT_EQ(recv(connection.get(), &request, sizeof request, MSG_DONTWAIT), ssize_t{sizeof request});
   return request;
 }
@@ -130,8 +130,8 @@ class Seat : public testing::Test {
     std::string error;
     place_ = place_of_wire("w", error).value();
     wanted_.wire = "w";
-    patience_ = {
-        .attach = milliseconds(20'000), .ask = milliseconds(20'000), .stopped = milliseconds(20'000)};
+    const milliseconds limit = faultline::test::hang_limit();
+    patience_ = {.attach = limit, .ask = limit, .stopped = limit};
   }
   void TearDown() override { fs::remove_all(folder_); }
 
@@ -160,7 +160,7 @@ class Seat : public testing::Test {
   void die_at_start(int times) { std::ofstream(folder_ + "/deaths") << times; }
   /// Runs until a switch is attached again. Bounded, so that an attachment that never returns fails the test.
   static bool keep_until_attached(WireAttachment& seat) {
-    const auto latest = steady_clock::now() + std::chrono::seconds(60);
+    const auto latest = steady_clock::now() + faultline::test::hang_limit();
     std::string line;
     while (seat.switch_descriptor() < 0 && !seat.is_lost() && steady_clock::now() < latest) {
       static_cast<void>(seat.keep(line));
@@ -283,7 +283,7 @@ TEST_F(Seat, ANewProgramWaitsForASwitchWithAnUplinkForAWhile) {
   EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
   EXPECT_NE(error.find("which had an uplink, has ended; start it again"), std::string::npos) << error;
 
-  patience_.replaced = milliseconds(20'000);
+  patience_.replaced = faultline::test::hang_limit();
   std::thread late([&] {
     std::this_thread::sleep_for(milliseconds(50));
     const UniqueFd listener = listen();

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "stack/include/faultline/faultline.h"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/verbs/memory_backend.hpp"
 
 namespace faultline::verbs::test {
@@ -202,7 +203,7 @@ inline void connect(const End& a, const End& b, uint8_t timeout = 14) {
 /// Polls `end` until it has `count` completions, and drives `other` as well. Gives up after a generous time.
 inline std::vector<ibv_wc> completions(const End& end, const End& other, size_t count) {
   std::vector<ibv_wc> result;
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto give_up = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   while (result.size() < count && std::chrono::steady_clock::now() < give_up) {
     std::array<ibv_wc, 8> wc{};
     const int got =

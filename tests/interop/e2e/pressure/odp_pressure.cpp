@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "tests/hang_limit.hpp"
 #include "tests/interop/e2e/peer.hpp"
 #include "tests/interop/e2e/pressure/memory_cgroup.hpp"
 #include "tests/interop/e2e/side.hpp"
@@ -400,7 +401,7 @@ class Client {
 
   void watch() {
     if (peer_.has_ended()) peer_.fail_with_it();
-    if (Clock::now() - last_completion_ > faultline::e2e::kHang) fail("client", "nothing completes");
+    if (Clock::now() - last_completion_ > faultline::test::hang_limit()) fail("client", "nothing completes");
   }
 
   Side& side_;

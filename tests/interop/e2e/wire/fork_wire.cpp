@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/hang_limit.hpp"
 #include "tests/interop/e2e/peer.hpp"
 
 namespace {
@@ -164,7 +165,7 @@ enum class Ending : int { exit, _exit, kill };
 
 void wait_for(pid_t child, bool killed, const char* who) {
   int status = 0;
-  const auto hang = std::chrono::steady_clock::now() + faultline::e2e::kHang;
+  const auto hang = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   while (std::chrono::steady_clock::now() < hang) {
     if (waitpid(child, &status, WNOHANG) == child) {
       const bool right = killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/hang_limit.hpp"
 #include "tests/interop/e2e/peer.hpp"
 
 namespace {
@@ -101,7 +102,7 @@ void listen_to(const Exchange& exchange, pid_t sender, const char* wire) {
   exchange.send('s');
   waitpid(sender, nullptr, 0);
   kill(wires_switch, SIGCONT);
-  const auto end = std::chrono::steady_clock::now() + faultline::e2e::kHang;
+  const auto end = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   size_t words = 0;
   while ((words = count_words(heard)) < kBytes && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

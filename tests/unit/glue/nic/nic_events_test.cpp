@@ -21,6 +21,7 @@
 #include "pmd_glue/ports/rss_table.hpp"
 #include "stack/transport/qp/init.hpp"
 #include "stack/wire/packet/frame.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/glue/model_nic.hpp"
 #include "tests/unit/glue/nic/nic_fixture.hpp"
 
@@ -125,7 +126,7 @@ TEST_F(NicEvents, TheSwitchsUplinkAnswersBothRequests) {
     std::array<rte_mbuf*, 8> burst;
     EXPECT_EQ(uplink->receive(burst), 0U);
   };
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   const auto is_late = [&] { return std::chrono::steady_clock::now() > deadline; };
   nic.report(RTE_ETH_EVENT_INTR_RESET);
   while (nic.resets == 0 && !is_late()) receive();
@@ -205,7 +206,7 @@ class DeviceOnNic : public NicEvents, public transport::EventSink {
 
   template <typename Condition>
   void await(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto deadline = std::chrono::steady_clock::now() + faultline::test::hang_limit();
     while (!condition() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_TRUE(condition());

@@ -17,6 +17,7 @@
 #include "pmd_glue/eal/frame_pool.hpp"
 #include "pmd_glue/link/address_table.hpp"
 #include "stack/wire/packet/frame.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/glue/model_nic.hpp"
 #include "tests/unit/glue/nic/nic_fixture.hpp"
 
@@ -138,7 +139,7 @@ TEST_F(NicInterrupts, AnIdleDeviceSleepsOnThem) {
     const auto running = glue::RunningDevice::open(config, device, nullptr, error);
     ASSERT_NE(running, nullptr) << error;
     const auto await = [](auto condition) {
-      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      const auto deadline = std::chrono::steady_clock::now() + faultline::test::hang_limit();
       while (!condition() && std::chrono::steady_clock::now() < deadline)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return condition();

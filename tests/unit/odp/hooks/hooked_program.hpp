@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/hang_limit.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {
@@ -30,12 +31,11 @@ inline constexpr int kLacks = -1;  ///< returned by a body if the machine lacks 
 /// Runs `body` in a child process, which has no other threads yet. A child that hangs is killed.
 template <typename Body>
 void run_program(Body body) {
-  constexpr unsigned kLongestSeconds = 30;
   constexpr int kSkipped = 77;
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(kLongestSeconds);
+    alarm(faultline::test::hang_seconds());
     const int line = body();
     if (line > 0) std::fprintf(stderr, "line %d: the requirement does not hold\n", line);
     std::fflush(nullptr);

@@ -27,6 +27,7 @@
 #include "odp/copy/restartable_copy.hpp"
 #include "odp/mappings/holes.hpp"
 #include "stack/base/process/fork_generation.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 #include "tests/unit/odp/hooks/interruption.hpp"
 
@@ -109,7 +110,7 @@ class ProgramCalls : public testing::TestWithParam<Setting> {
     disable_restartable_copies(!GetParam().restartable);
     domain_ = make_domain({.monitor_invalidations = GetParam().monitor});
     session_ = domain_->attach_engine();
-    alarm(60);  // A call that never returns ends the test.
+    alarm(faultline::test::hang_seconds());  // A call that never returns ends the test.
   }
   void TearDown() override {
     alarm(0);

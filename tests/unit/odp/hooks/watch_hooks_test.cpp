@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "odp/mappings/pagemap_scan.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/odp/invalidation/watch_fixture.hpp"
 
 namespace faultline::odp::test::watch_hooks_test {
@@ -290,7 +291,7 @@ TEST_F(ProgramsUserfault, AHandlerMayReadThePageThatItProtects) {
   session_->leave();
   ASSERT_EQ(own_.next_fault().event, UFFD_EVENT_PAGEFAULT);
 
-  alarm(60);  // a read that waits for the write ends the test
+  alarm(faultline::test::hang_seconds());  // a read that waits for the write ends the test
   std::vector<uint8_t> saved(kPage);
   EXPECT_EQ(read_all(*session_, reader, memory_.address(), saved), Outcome::done);
   EXPECT_EQ(saved[0], 2);

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "tests/hang_limit.hpp"
 #include "tests/unit/odp/engine_loop.hpp"
 
 namespace faultline::odp::test {
@@ -44,10 +45,10 @@ class SlowMemory {
   [[nodiscard]] bool is_slow() const { return is_slow_; }
   /// Returns true once a thread is blocked.
   [[nodiscard]] bool wait_for_fault() const {
-    constexpr int kLongMs = 20'000;
     pollfd poller{.fd = fd_, .events = POLLIN, .revents = 0};
     uffd_msg message{};
-    return poll(&poller, 1, kLongMs) == 1 && read(fd_, &message, sizeof message) == sizeof message;
+    return poll(&poller, 1, faultline::test::hang_ms()) == 1 &&
+           read(fd_, &message, sizeof message) == sizeof message;
   }
   /// Provides all pages, filled with kFill.
   [[nodiscard]] bool deliver() const {

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
+#include "tests/hang_limit.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test::channel_test {
@@ -268,7 +269,7 @@ TEST_F(ChannelTest, NoCompletionIsMissedBetweenArmAndPoll) {
   ASSERT_EQ(ibv_req_notify_cq(a.cq, 0), 0);
   while (seen < kMessages) {
     pollfd fd{a.channel->fd, POLLIN, 0};
-    ASSERT_EQ(poll(&fd, 1, 20000), 1) << "stalled after " << seen;
+    ASSERT_EQ(poll(&fd, 1, faultline::test::hang_ms()), 1) << "stalled after " << seen;
     ASSERT_EQ(take(a), 0);
     ASSERT_EQ(ibv_req_notify_cq(a.cq, 0), 0);
     for (int got = 0; (got = poll_all(a)) > 0;) seen += static_cast<uint64_t>(got);

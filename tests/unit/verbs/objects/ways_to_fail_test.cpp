@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "stack/status/failure.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test::ways_to_fail_test {
@@ -441,7 +442,7 @@ TEST_P(WaysToFail, HaveACause) {
   // Some have polled the completion, since their objects end before.
   ibv_qp_attr attributes{};
   ibv_qp_init_attr init{};
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   const auto state_of = [&](const End& end) {
     EXPECT_EQ(ibv_query_qp(end.qp, &attributes, IBV_QP_STATE, &init), 0);
     return attributes.qp_state;
@@ -503,7 +504,7 @@ TEST(LastError, AFullCompletionQueueIsACause) {
     ASSERT_EQ(a.post_send(wr), 0);
   }
   faultline_qp_error error{};
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   while (faultline_query_last_error(a.qp, &error) != 0 && std::chrono::steady_clock::now() < limit) {
     faultline_progress(a.context);
     faultline_progress(b.context);

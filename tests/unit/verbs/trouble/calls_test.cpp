@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "stack/verbs/objects/objects.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 #include "tests/unit/verbs/trouble/play.hpp"
 
@@ -143,7 +144,7 @@ ibv_gid group() {
 
 /// Gives up after a generous time.
 void until(const std::function<bool()>& is_so) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto give_up = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   while (!is_so() && std::chrono::steady_clock::now() < give_up) {
   }
 }

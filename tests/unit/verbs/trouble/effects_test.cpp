@@ -8,6 +8,7 @@
 
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/trouble/call.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 #include "tests/unit/verbs/trouble/play.hpp"
 
@@ -276,7 +277,7 @@ TEST(Effects, AWakeUpIsLateAndStandsForSeveralCompletions) {
     ASSERT_EQ(a.post_send(send_of(sge, id)), 0);
     EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
   }
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto give_up = std::chrono::steady_clock::now() + faultline::test::hang_limit();
   bool awake = false;
   while (!awake && std::chrono::steady_clock::now() < give_up) {
     faultline_progress(b.context);

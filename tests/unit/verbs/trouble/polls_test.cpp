@@ -6,6 +6,7 @@
 #include <fcntl.h>
 
 #include "stack/verbs/objects/objects.hpp"
+#include "tests/hang_limit.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 #include "tests/unit/verbs/trouble/play.hpp"
 
@@ -29,7 +30,7 @@ struct Polled {
   }
 
   void wait_for(uint32_t completions) const {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto give_up = std::chrono::steady_clock::now() + faultline::test::hang_limit();
     while (cq_of(b.cq).unread() < completions && std::chrono::steady_clock::now() < give_up) {
       faultline_progress(a.context);
       faultline_progress(b.context);
