@@ -345,6 +345,9 @@ DeviceConfig read_device(CheckedTable reader) {
   read_lcores(reader, device);
   reader.read("vendor_id", device.vendor_id, 0, 0xffffff);
   reader.read("vendor_part_id", device.vendor_part_id, 0, UINT32_MAX);
+  device.firmware = reader.text("firmware");
+  // ibv_device_attr::fw_ver has 64 bytes, and ends with a zero.
+  if (device.firmware.size() > 63) reader.fail("firmware", "must be at most 63 bytes");
   constexpr std::array<uint32_t, 5> kWidths{1, 2, 4, 8, 12};
   reader.read("active_width", device.active_width, 1, 12);
   if (std::find(kWidths.begin(), kWidths.end(), device.active_width) == kWidths.end())

@@ -94,8 +94,9 @@ struct DeviceConfig {
   std::optional<uint32_t> mtu_bytes;  ///< L3 MTU, if the file sets one
   Progress progress = Progress::automatic;
   std::vector<unsigned> lcores;  ///< one core each; empty: one core, not pinned
-  uint32_t vendor_id = 0x02c9;
+  uint32_t vendor_id = 0xffffff;
   uint32_t vendor_part_id = 0;
+  std::string firmware;  ///< empty: the library's version
   /// Link attributes for ibv_query_port. They are nominal, since no port here has a speed of its own, but
   /// programs (UCX) choose devices by them.
   uint32_t active_width = 4;

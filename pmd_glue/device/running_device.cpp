@@ -101,6 +101,7 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   }
   description.vendor_id = device.vendor_id;
   description.vendor_part_id = device.vendor_part_id;
+  description.firmware = device.firmware;
   description.active_width_code = width_code_of(device.active_width);
   description.active_speed_code = static_cast<uint8_t>(1U << static_cast<unsigned>(device.active_speed));
   description.device_memory_bytes = device.device_memory_bytes;

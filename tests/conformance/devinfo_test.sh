@@ -117,6 +117,7 @@ mac = "02:46:4c:0a:0b:0c"
 mtu = 1500
 vendor_id = 0x1234
 vendor_part_id = 4119
+firmware = "16.35.4030"
 device_memory_kib = 64
 [device.port]
 kind = "ring"
@@ -128,7 +129,7 @@ grep -Eq '^ +plain[[:space:]]+0046c6fffe120001$' "$folder/output.out" || fail "t
 grep -Eq '^ +told[[:space:]]+00464cfffe0a0b0c$' "$folder/output.out" || fail "the second device and its GUID"
 run ibv_devinfo -v -d told
 says hca_id told
-says fw_ver "$version"
+says fw_ver 16.35.4030
 says node_guid 0046:4cff:fe0a:0b0c
 says sys_image_guid 0046:4cff:fe0a:0b0c
 says vendor_id 0x1234
@@ -146,7 +147,8 @@ says 'GID[ 1]' '2001:2::2, RoCE v2'
 says 'GID[ 2]' 'fe80::46:4cff:fe0a:b0c, RoCE v2'
 [ "$(grep -c 'GID\[' "$folder/output.out")" -eq 3 ] || fail "it has three GIDs"
 run ibv_devinfo -v -d plain
-says vendor_id 0x02c9
+says fw_ver "$version"
+says vendor_id 0xffffff
 says vendor_part_id 0
 says 'maximum available device memory' 1048576Bytes
 says max_mtu '4096 (5)'

@@ -39,7 +39,7 @@ struct DeviceFacts {
   uint64_t guid_be = 0;  ///< byte order of ibv_get_device_guid
   int index = 0;
   std::string verbs_name;  ///< "uverbs0"
-  std::string version;     ///< firmware version: this library's
+  std::string version;     ///< of the firmware: this library's, unless the configuration has another
   ibv_port_attr port{};
   std::string interface;  ///< network interface that has one of the device's addresses, or empty
   /// Without them, the counters' folders are empty.

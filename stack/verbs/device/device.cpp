@@ -33,8 +33,9 @@ constinit ProcessLocal<Registry> registry;
 bool same(const DeviceDescription& a, const DeviceDescription& b) {
   return a.name == b.name && a.mac == b.mac && a.gids == b.gids &&
          a.max_path_mtu_bytes == b.max_path_mtu_bytes && a.vendor_id == b.vendor_id &&
-         a.vendor_part_id == b.vendor_part_id && a.device_memory_bytes == b.device_memory_bytes &&
-         a.vlan_id == b.vlan_id && a.vlan_priority == b.vlan_priority && a.traffic_class == b.traffic_class;
+         a.vendor_part_id == b.vendor_part_id && a.firmware == b.firmware &&
+         a.device_memory_bytes == b.device_memory_bytes && a.vlan_id == b.vlan_id &&
+         a.vlan_priority == b.vlan_priority && a.traffic_class == b.traffic_class;
 }
 
 std::unique_ptr<VerbsDevice> make_device(const DeviceDescription& description, int index) {

@@ -34,7 +34,8 @@ ibv_mtu mtu_of(uint32_t bytes) {
 ibv_device_attr device_attributes(ibv_context* context) {
   const DeviceDescription& description = description_of(context_of(context));
   ibv_device_attr result{};
-  std::snprintf(result.fw_ver, sizeof result.fw_ver, "%s", FAULTLINE_VERSION);
+  std::snprintf(result.fw_ver, sizeof result.fw_ver, "%s",
+                description.firmware.empty() ? FAULTLINE_VERSION : description.firmware.c_str());
   result.node_guid = ibv_get_device_guid(context->device);
   result.sys_image_guid = result.node_guid;
   result.max_mr_size = kMaxMrBytes;

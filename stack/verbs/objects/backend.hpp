@@ -24,8 +24,9 @@ struct DeviceDescription {
   wire::MacAddress mac;  ///< the GUID derives from it (EUI-64)
   std::vector<wire::Gid> gids;
   uint32_t max_path_mtu_bytes = 4096;  ///< 256..4096: limited by the port's MTU
-  uint32_t vendor_id = 0x02c9;
+  uint32_t vendor_id = 0xffffff;       ///< of Linux's rxe: no program takes it for an adapter that it knows
   uint32_t vendor_part_id = 0;
+  std::string firmware;              ///< ibv_device_attr::fw_ver; empty: the library's version
   uint8_t active_width_code = 2;     ///< ibv_port_attr::active_width: 4 lanes
   uint8_t active_speed_code = 32;    ///< ibv_port_attr::active_speed: EDR, 25 Gb/s per lane
   uint64_t device_memory_bytes = 0;  ///< ibv_alloc_dm; limit per process

@@ -103,6 +103,7 @@ progress = "dedicated"
 lcore = 0
 vendor_id = 1
 vendor_part_id = 2
+firmware = "16.35.1"
 device_memory_kib = 3
 min_ack_timeout_ms = 500
 capture = "x.pcapng"
@@ -205,6 +206,7 @@ address = "0000:3b:00.1,vectorized=1,speed=10"
   EXPECT_EQ(a.lcores, std::vector<unsigned>{0});
   EXPECT_EQ(core_count_of(a), 1U);
   EXPECT_EQ(a.vendor_part_id, 2U);
+  EXPECT_EQ(a.firmware, "16.35.1");
   EXPECT_EQ(a.device_memory_bytes, 3U << 10);
   EXPECT_EQ(a.capture, "x.pcapng");
   EXPECT_TRUE(a.port.side_b);
@@ -312,6 +314,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "5: device.lcores: must be a list of whole numbers from 0 to 1023"},
         Mistake{with_device_key("vendor_id = 16777216"),
                 "4: device.vendor_id: must be a whole number from 0 to 16777215"},
+        Mistake{with_device_key("firmware = \"" + std::string(64, '1') + "\""),
+                "4: device.firmware: must be at most 63 bytes"},
         Mistake{with_device_key("min_ack_timeout_ms = 60001"),
                 "4: device.min_ack_timeout_ms: must be a whole number from 0 to 60000"},
         Mistake{with_device_key("capture = true"), "4: device.capture: must be a string in quotes"},
@@ -326,7 +330,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{with_device_key("colour = 1\nhue = 2"),
                 "4: device.colour: unknown key; known here: name, ip, mac, mtu, vlan, vlan_priority, dscp, "
                 "gateway, "
-                "route, progress, lcore, lcores, vendor_id, vendor_part_id, active_width, active_speed, "
+                "route, progress, lcore, lcores, vendor_id, vendor_part_id, firmware, active_width, "
+                "active_speed, "
                 "device_memory_kib, min_ack_timeout_ms, capture, publish, port, chaos"},
         Mistake{with_device_key("active_width = 3"),
                 "4: device.active_width: must be 1, 2, 4, 8 or 12 lanes"},
