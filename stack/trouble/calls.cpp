@@ -29,6 +29,7 @@ constexpr auto kVerbsCalls = std::to_array<std::string_view>({
     "ibv_import_mr",
     "ibv_dereg_mr",
     "ibv_advise_mr",
+    "ibv_alloc_buf",
     "ibv_alloc_mw",
     "ibv_bind_mw",
     "ibv_dealloc_mw",

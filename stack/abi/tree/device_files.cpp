@@ -10,6 +10,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "stack/abi/tree/standard_counters.hpp"
+#include "stack/verbs/device/port_speed.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/wire/packet/headers.hpp"
 
@@ -35,45 +36,12 @@ std::string line(std::string text) {
   return text;
 }
 
-struct Speed {
-  uint8_t code;
-  uint32_t tenths_of_gbps;  ///< per lane
-  std::string_view name;
-};
-// Values of ibv_port_attr::active_speed, and their names in the kernel's "rate" file.
-constexpr std::array<Speed, 8> kSpeeds{{{1, 25, " SDR"},
-                                        {2, 50, " DDR"},
-                                        {4, 100, " QDR"},
-                                        {8, 100, " FDR10"},
-                                        {16, 140, " FDR"},
-                                        {32, 250, " EDR"},
-                                        {64, 500, " HDR"},
-                                        {128, 1000, " NDR"}}};
-
-uint32_t lanes_of(uint8_t width) {
-  switch (width) {
-    case 2:
-      return 4;
-    case 4:
-      return 8;
-    case 8:
-      return 12;
-    case 16:
-      return 2;
-    default:
-      return 1;
-  }
-}
-
 std::string rate_text(const ibv_port_attr& port) {
-  const auto* const speed = std::find_if(kSpeeds.begin(), kSpeeds.end(), [&](const Speed& candidate) {
-    return candidate.code == port.active_speed;
-  });
-  const Speed& known = speed == kSpeeds.end() ? kSpeeds.front() : *speed;
-  const uint32_t lanes = lanes_of(port.active_width);
-  const uint32_t tenths = known.tenths_of_gbps * lanes;
+  const verbs::LaneSpeed lane = verbs::lane_speed(port.active_speed);
+  const uint32_t lanes = verbs::lanes_of(port.active_width);
+  const uint32_t tenths = lane.tenths_of_gbps * lanes;
   const std::string fraction = tenths % 10 == 0 ? "" : fmt::format(".{}", tenths % 10);
-  return fmt::format("{}{} Gb/sec ({}X{})", tenths / 10, fraction, lanes, known.name);
+  return fmt::format("{}{} Gb/sec ({}X{})", tenths / 10, fraction, lanes, lane.name);
 }
 
 std::string_view state_text(ibv_port_state state) {

@@ -25,13 +25,8 @@ FAULTLINE_VERB int private_later_descriptor(...) {
 #define FAULTLINE_LATER(name, what, version) \
   __asm__(".symver private_later_" #what "," #name "@@IBVERBS_1." #version)
 FAULTLINE_LATER(ibv_alloc_dmah, object, 15);
-FAULTLINE_LATER(ibv_reg_mr_ex, object, 15);
 FAULTLINE_LATER(ibv_dealloc_dmah, call, 15);
-FAULTLINE_LATER(ibv_query_port_speed, call, 16);
 FAULTLINE_LATER(ibv_dm_export_dmabuf_fd, descriptor, 16);
-FAULTLINE_LATER(ibv_alloc_buf, object, 17);
-FAULTLINE_LATER(ibv_reg_buf_mr, object, 17);
-FAULTLINE_LATER(ibv_free_buf, call, 17);
 FAULTLINE_LATER(ibv_create_comp_cntr, object, 18);
 FAULTLINE_LATER(_ibv_query_comp_cntr_caps, call, 18);
 FAULTLINE_LATER(ibv_destroy_comp_cntr, call, 18);
@@ -42,7 +37,6 @@ FAULTLINE_LATER(ibv_read_comp_cntr, call, 18);
 FAULTLINE_LATER(ibv_read_err_comp_cntr, call, 18);
 FAULTLINE_LATER(ibv_set_comp_cntr, call, 18);
 FAULTLINE_LATER(ibv_set_err_comp_cntr, call, 18);
-FAULTLINE_LATER(ibv_export_buf_dmabuf_fd, descriptor, 18);
 #undef FAULTLINE_LATER
 
 }  // namespace faultline::abi

@@ -8,6 +8,7 @@
 #include <endian.h>
 
 #include "stack/verbs/device/address.hpp"
+#include "stack/verbs/device/port_speed.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/trouble/call.hpp"
@@ -20,6 +21,9 @@ namespace {
 // reported, since no region persists across a power loss.
 constexpr uint64_t kCapFlushGlobal = uint64_t{1} << 38;
 constexpr uint64_t kCapAtomicWrite = uint64_t{1} << 40;
+// From newer versions, too: IBV_ODP_SUPPORT_FLUSH, _ATOMIC_WRITE.
+constexpr uint32_t kOdpFlush = 1U << 6;
+constexpr uint32_t kOdpAtomicWrite = 1U << 7;
 constexpr unsigned kCapFlags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT |
                                IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
@@ -145,7 +149,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   result.orig_attr = device_attributes(context);
   result.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   constexpr uint32_t kOdpOnRc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
-                                IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+                                IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV |
+                                kOdpFlush | kOdpAtomicWrite;
   result.odp_caps.per_transport_caps.rc_odp_caps = kOdpOnRc;
   result.odp_caps.per_transport_caps.uc_odp_caps =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
@@ -176,6 +181,16 @@ FAULTLINE_VERB int ibv_query_port(ibv_context* context, uint8_t port_num, _compa
   // Programs built before port_cap_flags2 pass a struct that ends before it (rdma-core's compat-1_0).
   return query_port(context, port_num, reinterpret_cast<ibv_port_attr*>(attributes),
                     offsetof(ibv_port_attr, port_cap_flags2));
+}
+
+/// ibv_query_port_speed(3), of rdma-core 62: in units of 100 Mb/s.
+FAULTLINE_VERB int ibv_query_port_speed(ibv_context* context, uint32_t port_num, uint64_t* speed) {
+  if (!is_live(context) || port_num != kPortNumber || speed == nullptr) return refused(EINVAL);
+  if (const int error = trouble_of("ibv_query_port", context); error != 0) return error;
+  const DeviceDescription& description = description_of(context_of(context));
+  *speed = uint64_t{lane_speed(description.active_speed_code).tenths_of_gbps} *
+           lanes_of(description.active_width_code);
+  return 0;
 }
 
 /// Returns the clock's ticks, which are nanoseconds, in tv_nsec, as ConnectX does.

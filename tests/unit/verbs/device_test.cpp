@@ -146,8 +146,9 @@ TEST_F(DeviceTest, OdpCapabilitiesTellTheTruth) {
             static_cast<uint64_t>(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
   constexpr uint32_t kOnRc = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
                              IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
-  EXPECT_EQ(attributes.odp_caps.per_transport_caps.rc_odp_caps, kOnRc);
-  EXPECT_EQ(attributes.xrc_odp_caps, kOnRc);
+  constexpr uint32_t kFlushAndAtomicWrite = 0xc0;  // the tests "Operations" are on such memory
+  EXPECT_EQ(attributes.odp_caps.per_transport_caps.rc_odp_caps, kOnRc | kFlushAndAtomicWrite);
+  EXPECT_EQ(attributes.xrc_odp_caps, kOnRc | kFlushAndAtomicWrite);
   EXPECT_EQ(attributes.odp_caps.per_transport_caps.uc_odp_caps,
             static_cast<uint32_t>(IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE));
   EXPECT_EQ(attributes.odp_caps.per_transport_caps.ud_odp_caps,

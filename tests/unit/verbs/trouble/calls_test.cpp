@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "stack/verbs/memory/later_calls.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "tests/hang_limit.hpp"
 #include "tests/unit/verbs/fixture.hpp"
@@ -242,6 +243,13 @@ const std::map<std::string_view, Call>& calls() {
        [](World& w) {
          ibv_sge sge = sge_of(w.region, 0, 4096);
          return ibv_advise_mr(w.end.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1);
+       }},
+      {"ibv_alloc_buf",
+       [](World& w) {
+         ibv_buf* buffer = nullptr;
+         if (ibv_alloc_buf(w.end.pd, 64, &buffer) == nullptr) return errno;
+         ibv_free_buf(buffer);
+         return 0;
        }},
       {"ibv_alloc_mw",
        [](World& w) { return error_of(ibv_alloc_mw(w.end.pd, IBV_MW_TYPE_2), ibv_dealloc_mw); }},

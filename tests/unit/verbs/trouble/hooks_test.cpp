@@ -18,12 +18,31 @@ namespace {
 
 /// Functions that only name, convert or acknowledge, or whose feature the stack lacks.
 const std::set<std::string> kNeverFail{
-    "ibv_ack_async_event",  "ibv_ack_cq_events",       "ibv_event_type_str",   "ibv_fork_init",
-    "ibv_free_device_list", "ibv_get_device_guid",     "ibv_get_device_index", "ibv_get_device_name",
-    "ibv_get_srq_num",      "ibv_is_fork_initialized", "ibv_node_type_str",    "ibv_port_state_str",
-    "ibv_qp_to_qp_ex",      "ibv_query_ece",           "ibv_rate_to_mbps",     "ibv_query_qp_data_in_order",
-    "ibv_rate_to_mult",     "ibv_reg_dmabuf_mr",       "ibv_set_ece",          "ibv_unimport_dm",
-    "ibv_unimport_mr",      "ibv_unimport_pd",         "ibv_wc_status_str",
+    "ibv_ack_async_event",
+    "ibv_ack_cq_events",
+    "ibv_event_type_str",
+    "ibv_fork_init",
+    "ibv_free_device_list",
+    "ibv_get_device_guid",
+    "ibv_get_device_index",
+    "ibv_get_device_name",
+    "ibv_get_srq_num",
+    "ibv_is_fork_initialized",
+    "ibv_node_type_str",
+    "ibv_port_state_str",
+    "ibv_qp_to_qp_ex",
+    "ibv_query_ece",
+    "ibv_rate_to_mbps",
+    "ibv_query_qp_data_in_order",
+    "ibv_rate_to_mult",
+    "ibv_reg_dmabuf_mr",
+    "ibv_set_ece",
+    "ibv_unimport_dm",
+    "ibv_unimport_mr",
+    "ibv_unimport_pd",
+    "ibv_wc_status_str",
+    "ibv_free_buf",
+    "ibv_export_buf_dmabuf_fd",
 };
 
 /// Functions whose call has another's name.
@@ -36,7 +55,10 @@ const std::map<std::string, std::string> kCallOf{
     {"ibv_create_srq_ex", "ibv_create_srq"},
     {"ibv_get_pkey_index", "ibv_query_pkey"},
     {"ibv_query_device_ex", "ibv_query_device"},
+    {"ibv_query_port_speed", "ibv_query_port"},
+    {"ibv_reg_buf_mr", "ibv_reg_mr"},
     {"ibv_reg_dm_mr", "ibv_reg_mr"},
+    {"ibv_reg_mr_ex", "ibv_reg_mr"},
     {"ibv_reg_mr_iova", "ibv_reg_mr"},
     {"ibv_reg_mr_iova2", "ibv_reg_mr"},
 };
