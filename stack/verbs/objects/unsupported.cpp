@@ -11,17 +11,6 @@ FAULTLINE_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* /*pd*/, uint64_t /*offset*/, si
   return fail(EOPNOTSUPP);
 }
 
-// --- enhanced connection establishment ---
-FAULTLINE_VERB int ibv_set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
-  errno = EOPNOTSUPP;
-  return EOPNOTSUPP;
-}
-FAULTLINE_VERB int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* ece) {
-  *ece = {};
-  errno = EOPNOTSUPP;
-  return EOPNOTSUPP;
-}
-
 // --- fork: no device accesses the engine's memory directly, so copy-on-write in a child is harmless ---
 FAULTLINE_VERB int ibv_fork_init() {
   return 0;

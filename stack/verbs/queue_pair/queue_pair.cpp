@@ -470,6 +470,23 @@ FAULTLINE_VERB int ibv_query_qp_data_in_order(ibv_qp* /*qp*/, ibv_wr_opcode /*op
   return 0;  // packets after a gap may be placed early, and a retransmitted packet twice
 }
 
+/// ibv_query_ece(3): the device has no options for enhanced connection establishment.
+FAULTLINE_VERB int ibv_query_ece(ibv_qp* ibv_qp_pointer, ibv_ece* ece) {
+  if (!is_live(ibv_qp_pointer) || ece == nullptr) return refused(EINVAL);
+  *ece = {};
+  ece->vendor_id = description_of(context_of(ibv_qp_pointer->context)).vendor_id;
+  return 0;
+}
+
+/// ibv_set_ece(3). Without a vendor: EOPNOTSUPP, as in rdma-core. Options that the device lacks do not stay:
+/// "the actual ECE options" are what ibv_query_ece() returns.
+FAULTLINE_VERB int ibv_set_ece(ibv_qp* ibv_qp_pointer, ibv_ece* ece) {
+  if (!is_live(ibv_qp_pointer) || ece == nullptr) return refused(EINVAL);
+  if (ece->vendor_id == 0) return refused(EOPNOTSUPP);
+  const uint32_t vendor_id = description_of(context_of(ibv_qp_pointer->context)).vendor_id;
+  return ece->vendor_id == vendor_id && ece->comp_mask == 0 ? 0 : refused(EINVAL);
+}
+
 FAULTLINE_VERB ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv_qp_pointer) {
   if (!is_live(ibv_qp_pointer)) return nullptr;
   Qp& qp = qp_of(ibv_qp_pointer);

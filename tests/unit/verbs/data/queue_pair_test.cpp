@@ -110,6 +110,32 @@ TEST_F(QueuePairTest, CapacitiesAreHeldToTheLimitAndReported) {
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
+/// ibv_query_ece(3), ibv_set_ece(3).
+TEST_F(QueuePairTest, NoOptionsOfEnhancedConnectionEstablishmentStay) {
+  ibv_qp_init_attr attributes = init();
+  ibv_qp* const qp = ibv_create_qp(pd, &attributes);
+  ASSERT_NE(qp, nullptr);
+  const auto vendor_id = static_cast<uint32_t>(limits().vendor_id);
+  ibv_ece asked{vendor_id, 0x11, 0};
+  EXPECT_EQ(ibv_set_ece(qp, &asked), 0);
+  ibv_ece got{1, 1, 1};
+  EXPECT_EQ(ibv_query_ece(qp, &got), 0);
+  EXPECT_EQ(got.vendor_id, vendor_id);
+  EXPECT_EQ(got.options, 0U);
+  EXPECT_EQ(got.comp_mask, 0U);
+  asked.comp_mask = 1;
+  EXPECT_EQ(ibv_set_ece(qp, &asked), EINVAL);
+  asked = {vendor_id + 1, 0, 0};
+  EXPECT_EQ(ibv_set_ece(qp, &asked), EINVAL) << "another vendor's";
+  asked = {0, 0, 0};
+  EXPECT_EQ(ibv_set_ece(qp, &asked), EOPNOTSUPP) << "no vendor's";
+  EXPECT_EQ(ibv_query_ece(qp, nullptr), EINVAL);
+  EXPECT_EQ(ibv_set_ece(qp, nullptr), EINVAL);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_query_ece(qp, &got), EINVAL) << "of a QP that is gone";
+  EXPECT_EQ(ibv_set_ece(qp, &asked), EINVAL);
+}
+
 TEST_F(QueuePairTest, CqsAreRequiredAndOfThisContext) {
   ibv_qp_init_attr attributes = init();
   attributes.send_cq = nullptr;
