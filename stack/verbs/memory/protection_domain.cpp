@@ -82,7 +82,11 @@ int dealloc_td(ibv_td* ibv_td_pointer) {
 
 /// ibv_alloc_parent_domain(3): "completely interchangeable with the struct ibv_pd used to create it".
 ibv_pd* alloc_parent_domain(ibv_context* ibv_context_pointer, ibv_parent_domain_init_attr* init) {
-  constexpr uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  // ..._ALLOW_CC_UNPROTECTED_ALLOC of rdma-core 64: on a host whose memory is not confidential there is
+  // nothing to do.
+  constexpr uint32_t kAllowsUnprotected = 1U << 2;
+  constexpr uint32_t kKnown =
+      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | kAllowsUnprotected;
   if (!is_live(ibv_context_pointer) || init == nullptr || !is_live(init->pd)) return fail(EINVAL);
   if ((init->comp_mask & ~kKnown) != 0) return fail(EINVAL);
   if (init->pd->context != ibv_context_pointer) return fail(EINVAL);

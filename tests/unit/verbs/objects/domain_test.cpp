@@ -56,6 +56,9 @@ TEST_F(ParentDomain, WhatItIsMadeOfIsChecked) {
   ibv_context* const other = open("mem1");
   ibv_pd* const foreign = ibv_alloc_pd(other);
   EXPECT_EQ(error_of(parent_of(foreign)), EINVAL);
+  init = parent_of(pd);
+  init.comp_mask = 1U << 2;  // IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
+  EXPECT_EQ(error_of(init), 0);
   EXPECT_EQ(ibv_dealloc_pd(foreign), 0);
   EXPECT_EQ(ibv_close_device(other), 0);
 }
