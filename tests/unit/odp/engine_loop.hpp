@@ -5,7 +5,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -89,16 +88,7 @@ inline Resolution next_resolution(EngineSession& session) {
   }
 }
 
-/// Waits for a condition that other threads bring about. Returns false after a generous time-out.
-template <typename Condition>
-bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + faultline::test::hang_limit();
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  return true;
-}
+using faultline::test::eventually;
 
 /// Runs `attempt` (one access) until it is not a miss, with page faults through the fault queue.
 template <typename Attempt>

@@ -206,10 +206,7 @@ class DeviceOnNic : public NicEvents, public transport::EventSink {
 
   template <typename Condition>
   void await(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + faultline::test::hang_limit();
-    while (!condition() && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_TRUE(condition());
+    EXPECT_TRUE(eventually(condition));
   }
 
   // transport::EventSink

@@ -3,9 +3,7 @@
 #include "pmd_glue/ports/nic/rx_interrupts.hpp"
 
 #include <array>
-#include <chrono>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -138,18 +136,12 @@ TEST_F(NicInterrupts, AnIdleDeviceSleepsOnThem) {
     std::string error;
     const auto running = glue::RunningDevice::open(config, device, nullptr, error);
     ASSERT_NE(running, nullptr) << error;
-    const auto await = [](auto condition) {
-      const auto deadline = std::chrono::steady_clock::now() + faultline::test::hang_limit();
-      while (!condition() && std::chrono::steady_clock::now() < deadline)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return condition();
-    };
     for (uint64_t sent = 1; sent <= 10; ++sent) {
-      EXPECT_TRUE(await([&] { return nic.armed[0].load(); }));
+      EXPECT_TRUE(eventually([&] { return nic.armed[0].load(); }));
       nic.interrupt(0);
-      EXPECT_TRUE(await([&] { return nic.armed[0].load(); }));
+      EXPECT_TRUE(eventually([&] { return nic.armed[0].load(); }));
       deliver(nic);
-      EXPECT_TRUE(await([&] { return running->port_counters().rx_frames == sent; }));
+      EXPECT_TRUE(eventually([&] { return running->port_counters().rx_frames == sent; }));
     }
     running->shut_down();
   }
