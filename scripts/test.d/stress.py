@@ -100,9 +100,22 @@ def end(children):
         os.waitpid(child, 0)
 
 
-def run(build, times, log_base, names, limit_s, group):
+def run_all(build, times, log_base, names, group):
+    """Round by round: with --repeat, meson would end at the first failure. LOGBASE.json has all results."""
+    logs = pathlib.Path(build) / "meson-logs"
+    failed = 0
+    with (logs / f"{log_base}.json").open("w", encoding="utf-8") as results:
+        for number in range(1, times + 1):
+            print(f"== round {number} of {times}", flush=True)
+            failed |= run(build, f"{log_base}-{number}", names, ROUND_LIMIT_S, group)
+            results.write((logs / f"{log_base}-{number}.json").read_text(encoding="utf-8"))
+            results.flush()
+    return failed
+
+
+def run(build, log_base, names, limit_s, group):
     command = ["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs", "--num-processes", str(2 * os.cpu_count()), "--logbase", log_base,
-               "--timeout-multiplier", str(TIMEOUT_MULTIPLIER), "--repeat", times, *names]
+               "--timeout-multiplier", str(TIMEOUT_MULTIPLIER), *names]
     tests = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=(lambda: group.add(os.getpid())) if group else None)
     try:
         return tests.wait(limit_s)
@@ -137,7 +150,7 @@ def main():
             children.append(start(group.reclaim, limit_s))
         print(f"== {len(names)} tests {times} times beside {BUSY_LOOPS} busy loops, a process that dirties {DIRTY_BYTES >> 20} MiB"
               + (", and reclaim" if group else ""), flush=True)
-        return run(build, times, log_base, names, limit_s, group)
+        return run_all(build, int(times), log_base, names, group)
     finally:
         end(children)
         if group:
