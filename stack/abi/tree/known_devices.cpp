@@ -62,7 +62,7 @@ KnownDevices::KnownDevices(bool with_counters) : list_(ibv_get_device_list(&coun
          .guid_be = ibv_get_device_guid(list_[i]),
          .index = device.index,
          .verbs_name = device.dev_name,
-         .version = device.description.firmware.empty() ? FAULTLINE_VERSION : device.description.firmware,
+         .version = verbs::firmware_of(device.description),
          .port = verbs::describe_port(device.description, engine.get()),
          .interface = interface_of(device.description, interfaces),
          .counters = with_counters ? counter_files_of(device.description.name) : std::vector<CounterFile>{}});

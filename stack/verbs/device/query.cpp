@@ -38,8 +38,7 @@ ibv_mtu mtu_of(uint32_t bytes) {
 ibv_device_attr device_attributes(ibv_context* context) {
   const DeviceDescription& description = description_of(context_of(context));
   ibv_device_attr result{};
-  std::snprintf(result.fw_ver, sizeof result.fw_ver, "%s",
-                description.firmware.empty() ? FAULTLINE_VERSION : description.firmware.c_str());
+  std::snprintf(result.fw_ver, sizeof result.fw_ver, "%s", firmware_of(description).c_str());
   result.node_guid = ibv_get_device_guid(context->device);
   result.sys_image_guid = result.node_guid;
   result.max_mr_size = kMaxMrBytes;
@@ -73,6 +72,10 @@ ibv_device_attr device_attributes(ibv_context* context) {
 }
 
 }  // namespace
+
+std::string firmware_of(const DeviceDescription& description) {
+  return description.firmware.empty() ? FAULTLINE_VERSION : description.firmware;
+}
 
 uint64_t device_capabilities() {
   return kCapFlags | kCapFlushGlobal | kCapAtomicWrite;

@@ -481,6 +481,8 @@ int dealloc_mw(ibv_mw* mw);
 int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attributes, size_t length_bytes);
 /// ibv_device_attr_ex::device_cap_flags_ex.
 [[nodiscard]] uint64_t device_capabilities();
+/// ibv_device_attr::fw_ver: the configuration's, or the library's version.
+[[nodiscard]] std::string firmware_of(const DeviceDescription& description);
 /// Fills ibv_port_attr. `engine` is null if the device is not running.
 [[nodiscard]] ibv_port_attr describe_port(const DeviceDescription& description, OpenDevice* engine);
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
