@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Buffers that the device allocates (ibv_alloc_buf(3), rdma-core 64), and ibv_reg_mr_ex(3), which registers
 // them and all other memory.
+#include <cerrno>
 #include <cstdlib>
 #include <new>
 
