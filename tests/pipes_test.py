@@ -9,10 +9,11 @@ import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 # head; grep -q, also among other letters, and -m; a sed script or an awk program that ends early.
-ENDS_EARLY = re.compile(r"""[^|]\|&?\s*(?:[a-z]*grep\s+(?:-\S+\s+)*-[A-Za-z]*(?:q|m\s*\d)|head\b|sed\s[^|]*[;{/0-9]q\b|awk\s[^|]*\bexit\b)""")
-FAULTY = ("ldd x | grep -q y", "ldd x | grep -i -Eq y", "ldd x |& grep -m 1 y", "ldd x | egrep -qx y", "ldd x | head -n 1", "ldd x | sed -n '/y/{p;q}'",
+ENDS_EARLY = re.compile(r"""[^|]\|&?\s*(?:[a-z]*grep\s+(?:-\S+\s+)*(?:-[A-Za-z]*(?:q|m\s*\d)|--(?:quiet|silent|max-count))|head\b|sed\s[^|]*[;{/0-9]q\b|awk\s[^|]*\bexit\b)""")
+FAULTY = ("ldd x | grep -q y", "ldd x | grep -i -Eq y", "ldd x |& grep -m 1 y", "ldd x | egrep -qx y", "ldd x | grep -i --quiet y", "ldd x | grep --max-count=1 y",
+          "ldd x | head -n 1", "ldd x | sed -n '/y/{p;q}'",
           "ldd x | sed 5q", "ldd x | awk '{ print; exit }'")
-SAFE = ("grep -q y < <(ldd x)", "ldd x | grep -c y", "a || grep -q y file", "ldd x | sed -n 1p", "ldd x | grep -e quick", "x | awk '{ print }'")
+SAFE = ("grep -q y < <(ldd x)", "ldd x | grep -c y", "a || grep -q y file", "ldd x | sed -n 1p", "ldd x | grep -e quick", "ldd x | grep --color=never y", "x | awk '{ print }'")
 
 
 def is_bash(text):
