@@ -30,14 +30,23 @@ start ends sleep 600
 status=0
 end "$started" || status=$?
 [ "$status" -eq 143 ] || fail "a process that is asked to end: $status"
-# A child that is not yet under way has the script's traps: here it waits for a reader of its output.
-mkfifo "$folder/slow.out"
-cat "$folder/slow.out" &  # for the script itself, which empties the output
-start slow sleep 600
-{ sleep 0.3 && cat "$folder/slow.out"; } &
+# Between fork and exec a child drops the signal: end must not send it there. This child waits there for a writer of its input.
+mkfifo "$folder/input"
+sleep 600 <"$folder/input" &
+child=$!
+on_exit kill_now "$child"
+if is_under_way "$child"; then fail "a process that has not started is under way"; fi
+asked_early=false
+kill() {
+  if [ "$1" = -TERM ] && ! is_under_way "$2"; then asked_early=true; fi
+  builtin kill "$@"
+}
+{ sleep 0.3 && : <>"$folder/input"; } &  # both ends: it waits for nobody
 status=0
-end "$started" || status=$?
+end "$child" || status=$?
+unset -f kill
 [ "$status" -eq 143 ] || fail "a process that is asked to end while it starts: $status"
+if $asked_early; then fail "a process was asked to end before it had started"; fi
 start killed sleep 600
 kill_now "$started"
 if is_running "$started"; then fail "a killed process runs"; fi
