@@ -60,6 +60,8 @@ void Manager::Impl::enter(Record& record, State state, TimeNs now) {
   stop_retry(record);
   switch (state) {
     case State::time_wait:
+      // The QP is free for another connection, whose peer knows that this one has ended (Linux does so, too).
+      forget_peer_qp(record);
       set_deadline(record, now + std::clamp(ns_of_code(record.qp.timeout), kMinTimeWaitNs, kMaxTimeWaitNs));
       break;
     case State::sidr_rep_sent:
