@@ -89,9 +89,15 @@ verbs::DeviceDescription describe(const Config& config, const DeviceConfig& devi
   verbs::DeviceDescription description;
   description.name = device.name;
   description.mac = device.mac;
-  description.gids = table_of(device).gids();
+  const AddressTable addresses = table_of(device);
+  description.gids = addresses.gids();
+  for (const IpNetwork& network : addresses.networks())
+    description.prefix_bits.push_back(network.prefix_bits);
+  for (const Route& route : device.routes)
+    description.routes.push_back({route.to.gid, route.to.prefix_bits, route.via});
+  description.mtu_bytes = port_mtu_bytes(device);
   // Every device has IPv6 addresses; IPv6 packets have the longer headers.
-  description.max_path_mtu_bytes = wire::largest_path_mtu_bytes(port_mtu_bytes(device), true);
+  description.max_path_mtu_bytes = wire::largest_path_mtu_bytes(description.mtu_bytes, true);
   description.vlan_id = device.vlan_id;
   description.vlan_priority = device.vlan_priority;
   description.traffic_class = static_cast<uint8_t>(device.dscp << 2);

@@ -52,6 +52,8 @@ class AddressTable {
   void set_mac(const wire::MacAddress& mac) { mac_ = mac; }
   [[nodiscard]] const wire::VlanTag& vlan() const { return vlan_; }
   [[nodiscard]] const std::vector<wire::Gid>& gids() const { return gids_; }
+  /// The networks of `gids`, in their order.
+  [[nodiscard]] const std::vector<IpNetwork>& networks() const { return networks_; }
   [[nodiscard]] bool is_own(const wire::Gid& gid) const;
 
   /// Returns the neighbour whose MAC address packets to `destination` need: the destination itself if it is

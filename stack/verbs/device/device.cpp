@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,9 @@ struct Registry {
 constinit ProcessLocal<Registry> registry;
 
 bool same(const DeviceDescription& a, const DeviceDescription& b) {
-  return a.name == b.name && a.mac == b.mac && a.gids == b.gids &&
-         a.max_path_mtu_bytes == b.max_path_mtu_bytes && a.vendor_id == b.vendor_id &&
-         a.vendor_part_id == b.vendor_part_id && a.firmware == b.firmware &&
+  return a.name == b.name && a.mac == b.mac && a.gids == b.gids && a.prefix_bits == b.prefix_bits &&
+         a.routes == b.routes && a.mtu_bytes == b.mtu_bytes && a.max_path_mtu_bytes == b.max_path_mtu_bytes &&
+         a.vendor_id == b.vendor_id && a.vendor_part_id == b.vendor_part_id && a.firmware == b.firmware &&
          a.device_memory_bytes == b.device_memory_bytes && a.vlan_id == b.vlan_id &&
          a.vlan_priority == b.vlan_priority && a.traffic_class == b.traffic_class;
 }
@@ -70,6 +71,15 @@ ibv_context* refuse_to_open(const char* call, int error) {
 
 }  // namespace
 
+std::vector<VerbsDevice*> visible_devices(std::span<const DeviceDescription> descriptions) {
+  std::vector<VerbsDevice*> devices;
+  Registry& known = registry.get();
+  const std::lock_guard lock(known.mutex);
+  for (const DeviceDescription& description : descriptions)
+    if (!is_hidden(description.name)) devices.push_back(find_or_add(known, description));
+  return devices;
+}
+
 FAULTLINE_VERB ibv_device** ibv_get_device_list(int* count) {
   if (count != nullptr) *count = 0;
   try {
@@ -80,13 +90,10 @@ FAULTLINE_VERB ibv_device** ibv_get_device_list(int* count) {
       return fail(EINVAL);
     }
     if (const int refused = trouble_of("ibv_get_device_list"); refused != 0) return fail(refused);
-    auto list = std::make_unique<ibv_device*[]>(descriptions.size() + 1);
-    Registry& known = registry.get();
-    const std::lock_guard lock(known.mutex);
-    int listed = 0;
-    for (const DeviceDescription& description : descriptions)
-      if (!is_hidden(description.name)) list[listed++] = find_or_add(known, description);
-    if (count != nullptr) *count = listed;
+    const std::vector<VerbsDevice*> devices = visible_devices(descriptions);
+    auto list = std::make_unique<ibv_device*[]>(devices.size() + 1);
+    std::copy(devices.begin(), devices.end(), list.get());
+    if (count != nullptr) *count = static_cast<int>(devices.size());
     return list.release();
   } catch (const std::bad_alloc&) {
     return fail(ENOMEM);

@@ -19,10 +19,21 @@
 namespace faultline::verbs {
 
 /// Properties of a device that are known before it runs; enough for ibv_get_device_list.
+/// A network, with its prefix counted in a GID's 128 bits (IPv4: 96 more), and the gateway to it.
+struct DeviceRoute {
+  wire::Gid to;
+  uint8_t prefix_bits = 0;
+  wire::Gid via;
+  friend bool operator==(const DeviceRoute&, const DeviceRoute&) = default;
+};
+
 struct DeviceDescription {
   std::string name;      ///< "faultline0"
   wire::MacAddress mac;  ///< the GUID derives from it (EUI-64)
   std::vector<wire::Gid> gids;
+  std::vector<uint8_t> prefix_bits;  ///< of the network of each of `gids`, as in DeviceRoute
+  std::vector<DeviceRoute> routes;
+  uint32_t mtu_bytes = 0;              ///< of the port: the largest IP packet
   uint32_t max_path_mtu_bytes = 4096;  ///< 256..4096: limited by the port's MTU
   uint32_t vendor_id = 0xffffff;       ///< of Linux's rxe: no program takes it for an adapter that it knows
   uint32_t vendor_part_id = 0;

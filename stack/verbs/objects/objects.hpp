@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -144,6 +145,10 @@ class OpenDevice final : public transport::EventSink {
 [[nodiscard]] std::shared_ptr<OpenDevice> join_engine(const std::string& name, std::string& error);
 /// Returns the running device of that name, or nullptr if it is not running.
 [[nodiscard]] std::shared_ptr<OpenDevice> running_engine(const std::string& name);
+
+/// Returns those of the devices that no scenario hides, as ibv_get_device_list() does. No scenario decides
+/// about this call.
+[[nodiscard]] std::vector<VerbsDevice*> visible_devices(std::span<const DeviceDescription> descriptions);
 
 struct Context : verbs_context {
   VerbsDevice* owner = nullptr;
