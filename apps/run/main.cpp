@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include <spdlog/fmt/fmt.h>
@@ -47,6 +48,7 @@ struct Options {
   bool share = false;
   bool udp = false;
   bool no_wire_sockets = false;
+  bool no_wire_interface = false;
   bool guards = false;
   bool own_guards = false;
   std::vector<std::string> program;
@@ -131,13 +133,17 @@ int run_program(const Options& options) {
     const std::string text = wire_text(options, error);
     if (text.empty()) return fail(kBadOption, error);
     setenv("FAULTLINE_WIRE", text.c_str(), 1);
-    if (options.no_wire_sockets) setenv("FAULTLINE_WIRE_SOCKETS", "off", 1);
-    const char* const sockets = std::getenv("FAULTLINE_WIRE_SOCKETS");
-    if (sockets != nullptr && !is_on_or_off(sockets))
-      return fail(kBadOption,
-                  fmt::format("faultline-run: FAULTLINE_WIRE_SOCKETS: \"{}\" is neither \"on\" nor "
-                              "\"off\"; unset it, or give --no-wire-sockets",
-                              sockets));
+    for (const auto& [wanted, variable, option] :
+         {std::tuple(options.no_wire_sockets, "FAULTLINE_WIRE_SOCKETS", "--no-wire-sockets"),
+          std::tuple(options.no_wire_interface, "FAULTLINE_WIRE_INTERFACE", "--no-wire-interface")}) {
+      if (wanted) setenv(variable, "off", 1);
+      const char* const value = std::getenv(variable);
+      if (value != nullptr && !is_on_or_off(value))
+        return fail(
+            kBadOption,
+            fmt::format("faultline-run: {}: \"{}\" is neither \"on\" nor \"off\"; unset it, or give {}",
+                        variable, value, option));
+    }
   }
   if (const int error = set_recording(options); error != 0)
     return fail(kBadOption,
@@ -174,6 +180,8 @@ int start(int argc, char** argv) {
   const auto no_sockets =
       app.add("--no-wire-sockets", options.no_wire_sockets,
               "with --wire: leave addresses of 198.18.0.0/15 in TCP and UDP to the kernel");
+  const auto no_interface = app.add("--no-wire-interface", options.no_wire_interface,
+                                    "with --wire: do not show the wire among the host's network interfaces");
   const auto record =
       app.add("--record", options.record, "keep a recording of the device in this file, for faultline story");
   constexpr unsigned kMostMegabytes = 4096;
@@ -200,6 +208,7 @@ int start(int argc, char** argv) {
   udp.excludes(wire).excludes(config);
   share.needs(wire);
   no_sockets.needs(wire);
+  no_interface.needs(wire);
   own_guards.excludes(guards);
   if (app.parse(argc, argv) != CommandLine::Outcome::parsed) return app.report();
   if (options.own_guards) return run::print_guards();

@@ -12,6 +12,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "stack/abi/files/open_sight.hpp"
@@ -67,6 +69,15 @@ DIR* open_stream(int descriptor, std::shared_ptr<OpenFile> file) {
   return directory;
 }
 
+/// Programs skip what is no link among the interfaces.
+unsigned char type_of(const Sight& sight, const std::string& name) {
+  if (sight.path != kInterfaces) return DT_UNKNOWN;
+  struct stat found {};
+  const bool is_hosts =
+      syscall(SYS_newfstatat, AT_FDCWD, (sight.path + "/" + name).c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0;
+  return !is_hosts || S_ISLNK(found.st_mode) ? DT_LNK : DT_UNKNOWN;
+}
+
 dirent* read_entry(Stream& stream) {
   const Sight& sight = stream.file->sight;
   const std::vector<std::string>& names = sight.node->names;
@@ -79,7 +90,7 @@ dirent* read_entry(Stream& stream) {
   stream.entry.d_ino = std::hash<std::string>{}(sight.path + "/" + name);
   stream.entry.d_off = static_cast<off_t>(stream.next);
   stream.entry.d_reclen = sizeof stream.entry;
-  stream.entry.d_type = stream.next <= kDots ? DT_DIR : DT_UNKNOWN;
+  stream.entry.d_type = stream.next <= kDots ? static_cast<unsigned char>(DT_DIR) : type_of(sight, name);
   name.copy(stream.entry.d_name, sizeof stream.entry.d_name - 1);
   return &stream.entry;
 }

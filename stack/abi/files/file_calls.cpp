@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -86,6 +87,16 @@ int stat_or(int directory, const char* path, struct stat* result, Call call) {
   return call();
 }
 
+/// Of lstat(2).
+template <typename Call>
+int lstat_or(int directory, const char* path, struct stat* result, Call call) {
+  const auto sight = look_at(directory, path);
+  if (!sight) return call();
+  if (!sight->node) return fail_with(ENOENT);
+  *result = lstat_of(*sight);
+  return 0;
+}
+
 template <typename Call>
 int fstat_or(int descriptor, struct stat* result, Call call) {
   if (const auto file = find_descriptor(descriptor)) return answer_stat(file->sight, result);
@@ -97,7 +108,8 @@ template <typename Call>
 int fstatat_or(int directory, const char* path, struct stat* result, int flags, Call call) {
   if (path != nullptr && path[0] == '\0' && (flags & AT_EMPTY_PATH) != 0)
     return fstat_or(directory, result, call);
-  return stat_or(directory, path, result, call);
+  return (flags & AT_SYMLINK_NOFOLLOW) != 0 ? lstat_or(directory, path, result, call)
+                                            : stat_or(directory, path, result, call);
 }
 
 template <typename Call>
@@ -107,10 +119,11 @@ int access_or(int directory, const char* path, int mode, Call call) {
 }
 
 template <typename Call>
-ssize_t readlink_or(int directory, const char* path, Call call) {
-  // Our trees contain no links.
-  if (const auto sight = look_at(directory, path)) return fail_with(sight->node ? EINVAL : ENOENT);
-  return call();
+ssize_t readlink_or(int directory, const char* path, char* buffer, size_t size, Call call) {
+  const auto sight = look_at(directory, path);
+  if (!sight) return call();
+  if (sight->link.empty()) return fail_with(sight->node ? EINVAL : ENOENT);
+  return static_cast<ssize_t>(sight->link.copy(buffer, size));
 }
 
 template <typename Call>
@@ -127,8 +140,11 @@ char* realpath_or(const char* path, char* result, Call call) {
     errno = ENOENT;
     return nullptr;
   }
-  if (result == nullptr) return ::strdup(sight->path.c_str());
-  *std::copy(sight->path.begin(), sight->path.end(), result) = '\0';
+  std::string real = sight->path;
+  if (real.size() > kInterfaces.size() && real.starts_with(kInterfaces))
+    real.replace(0, kInterfaces.size(), kVirtualInterfaces);
+  if (result == nullptr) return ::strdup(real.c_str());
+  *std::copy(real.begin(), real.end(), result) = '\0';
   return result;
 }
 
@@ -203,11 +219,11 @@ int abi_stat64(const char* path, struct stat* result) {
 }
 int abi_lstat(const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("lstat");
 int abi_lstat(const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return next_lstat(path, result); });
+  return lstat_or(AT_FDCWD, path, result, [=] { return next_lstat(path, result); });
 }
 int abi_lstat64(const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("lstat64");
 int abi_lstat64(const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return next_lstat64(path, result); });
+  return lstat_or(AT_FDCWD, path, result, [=] { return next_lstat64(path, result); });
 }
 int abi_fstat(int descriptor, struct stat* result) FAULTLINE_STANDS_BEFORE("fstat");
 int abi_fstat(int descriptor, struct stat* result) {
@@ -243,11 +259,11 @@ int abi_xstat64(int /*version*/, const char* path, struct stat* result) {
 }
 int abi_lxstat(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__lxstat");
 int abi_lxstat(int /*version*/, const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return next_lstat(path, result); });
+  return lstat_or(AT_FDCWD, path, result, [=] { return next_lstat(path, result); });
 }
 int abi_lxstat64(int version, const char* path, struct stat* result) FAULTLINE_STANDS_BEFORE("__lxstat64");
 int abi_lxstat64(int /*version*/, const char* path, struct stat* result) {
-  return stat_or(AT_FDCWD, path, result, [=] { return next_lstat64(path, result); });
+  return lstat_or(AT_FDCWD, path, result, [=] { return next_lstat64(path, result); });
 }
 int abi_fxstat(int version, int descriptor, struct stat* result) FAULTLINE_STANDS_BEFORE("__fxstat");
 int abi_fxstat(int /*version*/, int descriptor, struct stat* result) {
@@ -290,12 +306,13 @@ int abi_faccessat(int directory, const char* path, int mode, int flags) {
 
 ssize_t abi_readlink(const char* path, char* buffer, size_t size) FAULTLINE_STANDS_BEFORE("readlink");
 ssize_t abi_readlink(const char* path, char* buffer, size_t size) {
-  return readlink_or(AT_FDCWD, path, [=] { return next_readlink(path, buffer, size); });
+  return readlink_or(AT_FDCWD, path, buffer, size, [=] { return next_readlink(path, buffer, size); });
 }
 ssize_t abi_readlinkat(int directory, const char* path, char* buffer, size_t size)
     FAULTLINE_STANDS_BEFORE("readlinkat");
 ssize_t abi_readlinkat(int directory, const char* path, char* buffer, size_t size) {
-  return readlink_or(directory, path, [=] { return next_readlinkat(directory, path, buffer, size); });
+  return readlink_or(directory, path, buffer, size,
+                     [=] { return next_readlinkat(directory, path, buffer, size); });
 }
 
 // ls reads a file's access control list with these.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,10 +28,18 @@ int open_text(const std::string& text, int flags) {
   return fail_with(ENOMEM);
 }
 
+/// A read of an epoll descriptor fails with EINVAL, and so do reads of the kernel's file of such a row
+/// (show_port_gid_attr() of Linux).
+int open_empty_row(int flags) {
+  return static_cast<int>(syscall(SYS_epoll_create1, (flags & O_CLOEXEC) != 0 ? EPOLL_CLOEXEC : 0));
+}
+
 int open_directory(const Sight& sight, int flags) {
-  // The descriptor refers to a kernel directory, for calls that reach the kernel; its entries are not used.
+  // The descriptor refers to a kernel directory, for calls that reach the kernel: a read fails with EISDIR.
+  // Of the interfaces it is the kernel's own, since calls with paths below those of the host reach it.
+  const char* const place = sight.path == kInterfaces ? sight.path.c_str() : "/proc";
   const auto descriptor = static_cast<int>(
-      syscall(SYS_openat, AT_FDCWD, "/proc/self/fdinfo", O_PATH | O_DIRECTORY | (flags & O_CLOEXEC)));
+      syscall(SYS_openat, AT_FDCWD, place, O_RDONLY | O_DIRECTORY | (flags & (O_CLOEXEC | O_PATH))));
   if (descriptor < 0) return -1;
   if (add_descriptor(descriptor, std::make_shared<OpenFile>(sight))) return descriptor;
   syscall(SYS_close, descriptor);
@@ -50,6 +59,8 @@ int open_sight(const Sight& sight, int flags) {
       return writes ? fail_with(EISDIR) : open_directory(sight, flags);
     case NodeKind::file:
       return writes ? fail_with(EACCES) : open_text(sight.node->text, flags);
+    case NodeKind::empty_row:
+      return writes ? fail_with(EACCES) : open_empty_row(flags);
     case NodeKind::verbs_device:
       // /dev/null suffices: our contexts send no commands to it.
       return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/null", flags & ~(O_CREAT | O_TRUNC)));

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include <endian.h>
-#include <net/if.h>
 #include <netinet/in.h>  // before linux/in6.h, which would define in6_addr without the names of IN6_IS_ADDR_*
 #include <rdma/rdma_user_cm.h>
 #include <sys/sysmacros.h>
@@ -101,8 +100,8 @@ void send_port(const Question& question, const DeviceFacts& device) {
   message.put_u64(RDMA_NLDEV_ATTR_CAP_FLAGS, device.port.port_cap_flags);
   message.put_u8(RDMA_NLDEV_ATTR_PORT_STATE, static_cast<uint8_t>(device.port.state));
   message.put_u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, device.port.phys_state);
-  if (const unsigned index = if_nametoindex(device.interface.c_str()); index != 0) {
-    message.put_u32(RDMA_NLDEV_ATTR_NDEV_INDEX, index);
+  if (device.interface_index != 0) {
+    message.put_u32(RDMA_NLDEV_ATTR_NDEV_INDEX, device.interface_index);
     message.put_text(RDMA_NLDEV_ATTR_NDEV_NAME, device.interface);
   }
   question.send(std::move(message));

@@ -18,16 +18,22 @@ namespace faultline::abi {
 
 namespace {
 
-/// Trees in which every entry is ours.
-constexpr std::array<std::string_view, 5> kTrees{"/sys/class/infiniband", "/sys/class/infiniband_verbs",
-                                                 "/sys/class/infiniband_cm", "/sys/class/misc/rdma_cm",
-                                                 "/dev/infiniband"};
+/// Trees in which every entry is ours, and last those that we share with the kernel.
+constexpr auto kTrees = std::to_array<std::string_view>(
+    {"/sys/class/infiniband", "/sys/class/infiniband_verbs", "/sys/class/infiniband_cm",
+     "/sys/class/misc/rdma_cm", "/dev/infiniband", kInterfaces, kVirtualInterfaces});
 
 /// Formats 16-bit groups, as the kernel prints GUIDs and GIDs.
 std::string groups_of(std::span<const uint8_t> bytes) {
   std::string text;
   for (size_t i = 0; i + 1 < bytes.size(); i += 2)
     text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+  return text;
+}
+
+std::string text_of(const wire::MacAddress& mac) {
+  std::string text;
+  for (const uint8_t byte : mac.bytes) text += fmt::format("{}{:02x}", text.empty() ? "" : ":", byte);
   return text;
 }
 
@@ -39,7 +45,7 @@ std::string line(std::string text) {
 std::string rate_text(const ibv_port_attr& port) {
   const verbs::LaneSpeed lane = verbs::lane_speed(port.active_speed);
   const uint32_t lanes = verbs::lanes_of(port.active_width);
-  const uint32_t tenths = lane.tenths_of_gbps * lanes;
+  const uint32_t tenths = verbs::tenths_of_gbps(port.active_speed, port.active_width);
   const std::string fraction = tenths % 10 == 0 ? "" : fmt::format(".{}", tenths % 10);
   return fmt::format("{}{} Gb/sec ({}X{})", tenths / 10, fraction, lanes, lane.name);
 }
@@ -138,6 +144,7 @@ void DeviceFiles::add_device(const DeviceFacts& device) {
     add_file(hardware + "/device", fmt::format("0x{:04x}\n", description.vendor_part_id));
     if (!device.interface.empty()) add(hardware + "/net/" + device.interface, {});
   }
+  if (device.own_interface) add_interface(device);
   add("/dev/infiniband/" + device.verbs_name, {NodeKind::verbs_device, {}, kVerbsMajor, minor, {}});
 }
 
@@ -158,18 +165,57 @@ void DeviceFiles::add_port(const std::string& folder, const DeviceFacts& device)
   for (const CounterFile& counter : device.counters)
     add_file(fmt::format("{}/{}", folder, counter.file), fmt::format("{}\n", counter.value));
 
-  add(folder + "/gid_attrs/types", {});
-  add(folder + "/gid_attrs/ndevs", {});
   const std::vector<wire::Gid>& gids = device.description->gids;
   for (size_t index = 0; index < size_t{verbs::kGidTableLength}; ++index) {
-    const wire::Gid gid = index < gids.size() ? gids[index] : wire::Gid{};
+    const bool is_used = index < gids.size();
+    const wire::Gid gid = is_used ? gids[index] : wire::Gid{};
     add_file(fmt::format("{}/gids/{}", folder, index), line(groups_of(gid.bytes)));
-    // The kernel too fails to read an empty slot's attributes.
-    if (index >= gids.size()) continue;
-    add_file(fmt::format("{}/gid_attrs/types/{}", folder, index), "RoCE v2\n");
-    if (!device.interface.empty())
-      add_file(fmt::format("{}/gid_attrs/ndevs/{}", folder, index), line(device.interface));
+    add_row(fmt::format("{}/gid_attrs/types/{}", folder, index), is_used ? "RoCE v2" : "");
+    add_row(fmt::format("{}/gid_attrs/ndevs/{}", folder, index), is_used ? device.interface : "");
   }
+}
+
+void DeviceFiles::add_row(const std::string& path, std::string text) {
+  if (text.empty())
+    add(path, {NodeKind::empty_row, {}, 0, 0, {}});
+  else
+    add_file(path, line(std::move(text)));
+}
+
+/// The attributes of Documentation/ABI/testing/sysfs-class-net.
+void DeviceFiles::add_interface(const DeviceFacts& device) {
+  const OwnInterface& own = *device.own_interface;
+  const std::string folder = fmt::format("{}/{}", kInterfaces, own.name);
+  const auto add_number = [&](const char* name, uint64_t value) {
+    add_file(folder + name, fmt::format("{}\n", value));
+  };
+  constexpr uint64_t kQueueLength = 1000;  // of the kernel's interfaces
+  constexpr uint64_t kEthernet = 1;        // ARPHRD_ETHER
+  constexpr uint64_t kAddressBytes = 6;
+  constexpr uint64_t kMbpsOfTenth = 100;
+  add_file(folder + "/address", line(text_of(own.mac)));
+  add_file(folder + "/broadcast", "ff:ff:ff:ff:ff:ff\n");
+  add_number("/addr_len", kAddressBytes);
+  add_number("/carrier", own.is_up ? 1 : 0);
+  add_file(folder + "/dev_id", "0x0\n");
+  add_number("/dev_port", 0);
+  add_file(folder + "/duplex", "full\n");
+  add_file(folder + "/flags", fmt::format("{:#x}\n", flags_of(own) & uint32_t{UINT16_MAX}));
+  add_number("/ifindex", own.index);
+  add_number("/iflink", own.index);
+  add_number("/link_mode", 0);
+  add_number("/mtu", own.mtu_bytes);
+  add_file(folder + "/operstate", own.is_up ? "up\n" : "down\n");
+  add_number("/speed",
+             verbs::tenths_of_gbps(device.port.active_speed, device.port.active_width) * kMbpsOfTenth);
+  add_number("/tx_queue_len", kQueueLength);
+  add_number("/type", kEthernet);
+  add_file(folder + "/uevent", fmt::format("INTERFACE={}\nIFINDEX={}\n", own.name, own.index));
+  add(folder + "/device/infiniband/" + device.description->name, {});
+  add(folder + "/device/infiniband_verbs/" + device.verbs_name, {});
+  add_file(folder + "/device/numa_node", "-1\n");
+  add_file(folder + "/device/vendor", fmt::format("0x{:04x}\n", device.description->vendor_id));
+  add_file(folder + "/device/device", fmt::format("0x{:04x}\n", device.description->vendor_part_id));
 }
 
 std::string normal_path(std::string_view path) {
@@ -191,8 +237,10 @@ std::string normal_path(std::string_view path) {
 
 std::optional<std::string> own_path(std::string_view path) {
   // Called for every path of the program: most return after these comparisons.
-  if (path.size() < kTrees[4].size() || path[0] != '/') return std::nullopt;
-  if (path.find("infiniband") == std::string_view::npos && path.find("rdma_cm") == std::string_view::npos)
+  if (path.size() < kInterfaces.size() || path[0] != '/') return std::nullopt;
+  constexpr std::array<std::string_view, 4> kMarks{"infiniband", "rdma_cm", "class/net", "virtual/net"};
+  if (std::ranges::none_of(kMarks,
+                           [&](std::string_view mark) { return path.find(mark) != std::string_view::npos; }))
     return std::nullopt;
   std::string normal = normal_path(path);
   const bool ours = std::any_of(kTrees.begin(), kTrees.end(), [&](std::string_view tree) {

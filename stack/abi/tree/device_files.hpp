@@ -13,6 +13,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "stack/abi/interfaces/net_interface.hpp"
 #include "stack/abi/tree/standard_counters.hpp"
 #include "stack/verbs/objects/backend.hpp"
 
@@ -21,6 +22,7 @@ namespace faultline::abi {
 enum class NodeKind : uint8_t {
   directory,
   file,
+  empty_row,           ///< a file of a table's row without content: a read fails with EINVAL
   verbs_device,        ///< /dev/infiniband/uverbsN
   connection_manager,  ///< /dev/infiniband/rdma_cm
   socket,              ///< of RDMA netlink; has no path
@@ -42,6 +44,8 @@ struct DeviceFacts {
   std::string version;     ///< of the firmware: this library's, unless the configuration has another
   ibv_port_attr port{};
   std::string interface;  ///< network interface that has one of the device's addresses, or empty
+  uint32_t interface_index = 0;
+  std::optional<OwnInterface> own_interface;  ///< if that interface is none of the kernel
   /// Without them, the counters' folders are empty.
   std::vector<CounterFile> counters;
 };
@@ -60,14 +64,22 @@ class DeviceFiles {
   void add_file(const std::string& path, std::string text);
   void add_device(const DeviceFacts& device);
   void add_port(const std::string& folder, const DeviceFacts& device);
+  /// Adds the file of a row, which has no content if `text` is empty.
+  void add_row(const std::string& path, std::string text);
+  void add_interface(const DeviceFacts& device);
 
   std::map<std::string, Node, std::less<>> nodes_;
 };
 
 /// Returns an absolute path without doubled slashes, "." and ".."; "" for "/".
 [[nodiscard]] std::string normal_path(std::string_view path);
-/// Returns the normalized path if it lies in one of our trees; `path` must be absolute. Costs a few
-/// comparisons for any other path.
+/// Where the kernel has the host's interfaces. Only the entries of our interfaces are ours.
+/// Each of them is a symbolic link to a folder of kVirtualInterfaces (sysfs(5)).
+inline constexpr std::string_view kInterfaces = "/sys/class/net";
+inline constexpr std::string_view kVirtualInterfaces = "/sys/devices/virtual/net";
+
+/// Returns the normalized path if it lies in one of our trees, in kInterfaces or in kVirtualInterfaces;
+/// `path` must be absolute. Costs a few comparisons for any other path.
 [[nodiscard]] std::optional<std::string> own_path(std::string_view path);
 
 inline constexpr uint32_t kVerbsMajor = 231, kFirstVerbsMinor = 192;  // the kernel's, for uverbs

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/abi/tree/file_view.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <system_error>
 
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "stack/abi/interfaces/own_interfaces.hpp"
 #include "stack/abi/tree/descriptor_table.hpp"
 #include "stack/abi/tree/known_devices.hpp"
 
@@ -64,6 +68,33 @@ std::string absolute_path(int directory, const char* path) {
   return is_root ? std::string("/") + path : std::string();
 }
 
+/// Looking: the kernel's folder is listed.
+void add_host_interfaces(Node& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(kInterfaces, error), end; !error && at != end;
+       at.increment(error))
+    folder.names.push_back(at->path().filename());
+  std::ranges::sort(folder.names);
+}
+
+/// Returns nullopt for the entries of the host's interfaces.
+std::optional<Sight> look_at_interface(const DeviceFiles& files, std::string path) {
+  const bool is_virtual = path.starts_with(kVirtualInterfaces);
+  // The folder of all virtual interfaces is the kernel's.
+  if (is_virtual && path.size() == kVirtualInterfaces.size()) return std::nullopt;
+  const std::string below = path.substr(is_virtual ? kVirtualInterfaces.size() : kInterfaces.size());
+  const std::string place = std::string(kInterfaces) + below;
+  const size_t name_end = std::min(place.find('/', kInterfaces.size() + 1), place.size());
+  if (files.find(place.substr(0, name_end)) == nullptr) return std::nullopt;
+  Sight sight{std::move(path), std::nullopt, {}};
+  if (const Node* const node = files.find(place)) sight.node = *node;
+  if (below.empty())
+    add_host_interfaces(*sight.node);
+  else if (!is_virtual && name_end == place.size())
+    sight.link = "../../devices/virtual/net" + below;
+  return sight;
+}
+
 }  // namespace
 
 std::string working_directory() {
@@ -84,10 +115,13 @@ std::optional<Sight> look_at(int directory, const char* path) {
   else if (const std::string absolute = absolute_path(directory, path); !absolute.empty())
     own = own_path(absolute);
   if (!own) return std::nullopt;
+  const bool is_of_interface = own->starts_with(kInterfaces) || own->starts_with(kVirtualInterfaces);
+  if (is_of_interface && !shows_interfaces()) return std::nullopt;
   const Looking looking;
   const auto files = device_files(own->find("counters") != std::string::npos);
   if (!files) return std::nullopt;
-  Sight sight{std::move(*own), std::nullopt};
+  if (is_of_interface) return look_at_interface(*files, std::move(*own));
+  Sight sight{std::move(*own), std::nullopt, {}};
   if (const Node* const node = files->find(sight.path)) sight.node = *node;
   return sight;
 }
@@ -102,6 +136,7 @@ struct stat stat_of(const Sight& sight) {
       result.st_mode = S_IFDIR | 0755;
       break;
     case NodeKind::file:
+    case NodeKind::empty_row:
       result.st_mode = S_IFREG | 0444;
       result.st_size = kAttributeBytes;
       break;
@@ -118,6 +153,15 @@ struct stat stat_of(const Sight& sight) {
   result.st_ino = std::hash<std::string>{}(sight.path);
   result.st_nlink = node.kind == NodeKind::directory ? 2 : 1;
   result.st_blksize = kAttributeBytes;
+  return result;
+}
+
+struct stat lstat_of(const Sight& sight) {
+  struct stat result = stat_of(sight);
+  if (sight.link.empty()) return result;
+  result.st_mode = S_IFLNK | 0777;
+  result.st_size = static_cast<off_t>(sight.link.size());
+  result.st_nlink = 1;
   return result;
 }
 

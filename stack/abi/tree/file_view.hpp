@@ -15,6 +15,7 @@ namespace faultline::abi {
 struct Sight {
   std::string path;  ///< normalized
   std::optional<Node> node;
+  std::string link;  ///< what the path refers to, if it is a symbolic link; the node is at its end
 };
 
 /// Returns nullopt if the path belongs to the file system, or if this process has no devices. `directory` is
@@ -28,6 +29,8 @@ void set_working_directory(const std::string& path);
 
 /// Returns the stat(2) result of an entry.
 [[nodiscard]] struct stat stat_of(const Sight& sight);
+/// Returns the lstat(2) result.
+[[nodiscard]] struct stat lstat_of(const Sight& sight);
 
 /// Implements access(2). Returns 0, or -1 with errno.
 [[nodiscard]] int access_sight(const Sight& sight, int mode);

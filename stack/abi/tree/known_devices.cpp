@@ -2,43 +2,18 @@
 #include "stack/abi/tree/known_devices.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
+#include <net/if.h>
 #include <unistd.h>
 
+#include "stack/abi/interfaces/own_interfaces.hpp"
 #include "stack/verbs/objects/counter_list.hpp"
 #include "stack/verbs/objects/objects.hpp"
 
 namespace faultline::abi {
 
 namespace {
-
-wire::Gid gid_of(const sockaddr& address) {
-  wire::Gid gid;
-  if (address.sa_family == AF_INET)
-    return wire::Gid::from_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
-  if (address.sa_family == AF_INET6)
-    std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
-                gid.bytes.size());
-  return gid;
-}
-
-/// Returns the kernel interface that has an address of the device, as a tap or veth may. Programs use its
-/// addresses, so an interface without one of them would mislead them.
-std::string interface_of(const verbs::DeviceDescription& device, const ifaddrs* interfaces) {
-  for (const ifaddrs* at = interfaces; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr) continue;
-    const wire::Gid gid = gid_of(*at->ifa_addr);
-    if (gid.is_zero()) continue;
-    for (const wire::Gid& own : device.gids)
-      if (own == gid) return at->ifa_name;
-  }
-  return {};
-}
 
 std::vector<CounterFile> counter_files_of(const std::string& device) {
   return counter_files(named_counters(counters_of_programs(device)));
@@ -52,22 +27,31 @@ void add(const verbs::CounterText& text, uint64_t value, uint64_t& sum) {
 
 KnownDevices::KnownDevices(bool with_counters) : list_(ibv_get_device_list(&count_), ibv_free_device_list) {
   if (list_ == nullptr || count_ == 0) return;
-  ifaddrs* interfaces = nullptr;
-  if (getifaddrs(&interfaces) != 0) interfaces = nullptr;
+  const HostInterfaces hosts;
+  const bool shows_own = shows_interfaces();
   for (int i = 0; i < count_; ++i) {
     const verbs::VerbsDevice& device = verbs::device_of(list_[i]);
     const auto engine = verbs::running_engine(device.description.name);
-    facts_.push_back(
-        {.description = &device.description,
-         .guid_be = ibv_get_device_guid(list_[i]),
-         .index = device.index,
-         .verbs_name = device.dev_name,
-         .version = verbs::firmware_of(device.description),
-         .port = verbs::describe_port(device.description, engine.get()),
-         .interface = interface_of(device.description, interfaces),
-         .counters = with_counters ? counter_files_of(device.description.name) : std::vector<CounterFile>{}});
+    DeviceFacts facts{
+        .description = &device.description,
+        .guid_be = ibv_get_device_guid(list_[i]),
+        .index = device.index,
+        .verbs_name = device.dev_name,
+        .version = verbs::firmware_of(device.description),
+        .port = verbs::describe_port(device.description, engine.get()),
+        .interface = host_interface_of(device.description, hosts.first()),
+        .own_interface = {},
+        .counters = with_counters ? counter_files_of(device.description.name) : std::vector<CounterFile>{}};
+    facts.interface_index = if_nametoindex(facts.interface.c_str());
+    if (shows_own)
+      facts.own_interface =
+          interface_of(device.description, device.index, facts.port.state == IBV_PORT_ACTIVE, hosts.first());
+    if (facts.own_interface) {
+      facts.interface = facts.own_interface->name;
+      facts.interface_index = facts.own_interface->index;
+    }
+    facts_.push_back(std::move(facts));
   }
-  if (interfaces != nullptr) freeifaddrs(interfaces);
 }
 
 std::vector<std::unique_ptr<status::SegmentReader>> programs_with(const std::string& device) {

@@ -44,4 +44,9 @@ struct LaneSpeed {
   }
 }
 
+/// In units of 100 Mb/s, as ibv_query_port_speed(3).
+[[nodiscard]] constexpr uint32_t tenths_of_gbps(uint8_t speed_code, uint8_t width_code) {
+  return lane_speed(speed_code).tenths_of_gbps * lanes_of(width_code);
+}
+
 }  // namespace faultline::verbs

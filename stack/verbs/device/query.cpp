@@ -6,6 +6,9 @@
 #include <cstring>
 
 #include <endian.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 
 #include "stack/verbs/device/address.hpp"
 #include "stack/verbs/device/port_speed.hpp"
@@ -120,12 +123,34 @@ ibv_gid to_ibv(const wire::Gid& gid) {
   return result;
 }
 
-ibv_gid_entry gid_entry(const DeviceDescription& description, uint32_t index) {
+/// Returns the index of the network interface that has one of the device's addresses; 0 if there is none.
+uint32_t interface_index_of(const DeviceDescription& description) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return 0;
+  const auto is_own = [&](const sockaddr& address) {
+    wire::Gid gid;
+    if (address.sa_family == AF_INET)
+      gid = wire::Gid::from_ipv4(be32toh(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
+    else if (address.sa_family == AF_INET6)
+      std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
+                  gid.bytes.size());
+    return !gid.is_zero() &&
+           std::find(description.gids.begin(), description.gids.end(), gid) != description.gids.end();
+  };
+  uint32_t index = 0;
+  for (const ifaddrs* at = list; at != nullptr && index == 0; at = at->ifa_next)
+    if (at->ifa_addr != nullptr && is_own(*at->ifa_addr)) index = if_nametoindex(at->ifa_name);
+  freeifaddrs(list);
+  return index;
+}
+
+ibv_gid_entry gid_entry(const DeviceDescription& description, uint32_t index, uint32_t interface_index) {
   ibv_gid_entry entry{};
   entry.gid = to_ibv(description.gids[index]);
   entry.gid_index = index;
   entry.port_num = kPortNumber;
   entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry.ndev_ifindex = interface_index;
   return entry;
 }
 
@@ -191,8 +216,7 @@ FAULTLINE_VERB int ibv_query_port_speed(ibv_context* context, uint32_t port_num,
   if (!is_live(context) || port_num != kPortNumber || speed == nullptr) return refused(EINVAL);
   if (const int error = trouble_of("ibv_query_port", context); error != 0) return error;
   const DeviceDescription& description = description_of(context_of(context));
-  *speed = uint64_t{lane_speed(description.active_speed_code).tenths_of_gbps} *
-           lanes_of(description.active_width_code);
+  *speed = tenths_of_gbps(description.active_speed_code, description.active_width_code);
   return 0;
 }
 
@@ -233,7 +257,7 @@ FAULTLINE_VERB int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, ui
   if (const int error = trouble_of("ibv_query_gid", context); error != 0) return error;
   const DeviceDescription& description = description_of(context_of(context));
   if (gid_index >= gid_count(description)) return refused(ENODATA);
-  copy_known(entry, gid_entry(description, gid_index), entry_bytes);
+  copy_known(entry, gid_entry(description, gid_index, interface_index_of(description)), entry_bytes);
   return 0;
 }
 
@@ -245,8 +269,10 @@ FAULTLINE_VERB ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry*
   const DeviceDescription& description = description_of(context_of(context));
   const uint32_t count = gid_count(description);
   if (entries == nullptr || count > max_entries) return -refused(EINVAL);
+  const uint32_t interface_index = interface_index_of(description);
   for (uint32_t i = 0; i < count; ++i)
-    copy_known(reinterpret_cast<uint8_t*>(entries) + i * entry_bytes, gid_entry(description, i), entry_bytes);
+    copy_known(reinterpret_cast<uint8_t*>(entries) + i * entry_bytes,
+               gid_entry(description, i, interface_index), entry_bytes);
   return count;
 }
 

@@ -35,7 +35,9 @@ class DeviceFilesTest : public testing::Test {
   [[nodiscard]] std::string text(const std::string& path) const {
     const DeviceFiles all = files();
     const Node* const node = all.find(path);
-    return node == nullptr ? "(none)" : node->kind == NodeKind::file ? node->text : "(no file)";
+    if (node == nullptr) return "(none)";
+    if (node->kind == NodeKind::empty_row) return "(empty row)";
+    return node->kind == NodeKind::file ? node->text : "(no file)";
   }
 
   verbs::DeviceDescription description_;
@@ -59,7 +61,9 @@ TEST_F(DeviceFilesTest, HaveTheKernelsForms) {
   EXPECT_EQ(text(device + "/ports/1/gids/1"), "2001:0002:0000:0000:0000:0000:0000:0001\n");
   EXPECT_EQ(text(device + "/ports/1/gids/2"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
   EXPECT_EQ(text(device + "/ports/1/gid_attrs/types/1"), "RoCE v2\n");
-  EXPECT_EQ(text(device + "/ports/1/gid_attrs/types/2"), "(none)");
+  EXPECT_EQ(text(device + "/ports/1/gid_attrs/types/2"), "(empty row)");
+  EXPECT_EQ(files().find(device + "/ports/1/gid_attrs/types")->names,
+            files().find(device + "/ports/1/gids")->names);
   EXPECT_EQ(text("/sys/class/infiniband_verbs/uverbs1/ibdev"), "faultline3\n");
   EXPECT_EQ(text("/sys/class/infiniband_verbs/uverbs1/dev"), "231:193\n");
   EXPECT_EQ(text("/sys/class/infiniband_verbs/abi_version"), "6\n");
@@ -80,10 +84,41 @@ TEST_F(DeviceFilesTest, FollowThePort) {
 TEST_F(DeviceFilesTest, NameAnInterfaceOnlyWhereThereIsOne) {
   const std::string device = "/sys/class/infiniband/faultline3";
   EXPECT_EQ(files().find(device + "/device/net"), nullptr);
-  EXPECT_EQ(text(device + "/ports/1/gid_attrs/ndevs/0"), "(none)");
+  EXPECT_EQ(text(device + "/ports/1/gid_attrs/ndevs/0"), "(empty row)");
   facts_.interface = "fl0";
   EXPECT_EQ(files().find(device + "/device/net")->names, std::vector<std::string>{"fl0"});
   EXPECT_EQ(text(device + "/ports/1/gid_attrs/ndevs/0"), "fl0\n");
+  EXPECT_EQ(text(device + "/ports/1/gid_attrs/ndevs/2"), "(empty row)");
+  EXPECT_EQ(files().find("/sys/class/net"), nullptr);
+}
+
+TEST_F(DeviceFilesTest, HaveAnInterfaceThatTheKernelLacks) {
+  facts_.own_interface = OwnInterface{.name = "wire0",
+                                      .index = 268435457,
+                                      .device = description_.name,
+                                      .mac = {{0x02, 0x46, 0xc6, 0x12, 0, 1}},
+                                      .mtu_bytes = 4500,
+                                      .is_up = true,
+                                      .addresses = {},
+                                      .routes = {}};
+  facts_.interface = "wire0";
+  const std::string own = "/sys/class/net/wire0";
+  EXPECT_EQ(files().find("/sys/class/net")->names, std::vector<std::string>{"wire0"});
+  EXPECT_EQ(text(own + "/address"), "02:46:c6:12:00:01\n");
+  EXPECT_EQ(text(own + "/ifindex"), "268435457\n");
+  EXPECT_EQ(text(own + "/mtu"), "4500\n");
+  EXPECT_EQ(text(own + "/operstate"), "up\n");
+  EXPECT_EQ(text(own + "/carrier"), "1\n");
+  EXPECT_EQ(text(own + "/flags"), "0x1043\n");  // up, broadcast, running, multicast
+  EXPECT_EQ(text(own + "/speed"), "100000\n");
+  EXPECT_EQ(text(own + "/type"), "1\n");
+  EXPECT_EQ(files().find(own + "/device/infiniband")->names, std::vector<std::string>{"faultline3"});
+  EXPECT_EQ(files().find("/sys/class/infiniband/faultline3/device/net")->names,
+            std::vector<std::string>{"wire0"});
+  facts_.own_interface->is_up = false;
+  EXPECT_EQ(text(own + "/operstate"), "down\n");
+  EXPECT_EQ(text(own + "/carrier"), "0\n");
+  EXPECT_EQ(text(own + "/flags"), "0x1003\n");
 }
 
 TEST_F(DeviceFilesTest, HaveTheCountersWhereTheseWereRead) {
@@ -118,11 +153,12 @@ TEST_F(DeviceFilesTest, ListsEveryEntryInItsFolder) {
 TEST(OwnPath, IsOneOfOurTrees) {
   for (const char* path :
        {"/sys/class/infiniband", "/sys/class/infiniband/x/ports", "/dev/infiniband/rdma_cm",
-        "/sys/class/infiniband_verbs/uverbs0", "/sys/class/misc/rdma_cm/abi_version"})
+        "/sys/class/infiniband_verbs/uverbs0", "/sys/class/misc/rdma_cm/abi_version", "/sys/class/net",
+        "/sys/class/net/lo", "/sys/devices/virtual/net/wire0"})
     EXPECT_EQ(own_path(path), path);
-  for (const char* path : {"", "infiniband", "/", "/sys/class/net/lo", "/sys/class/infiniband_other",
+  for (const char* path : {"", "infiniband", "/", "/sys/class/network", "/sys/class/infiniband_other",
                            "/sys/class/infinibandx/y", "/home/infiniband", "/sys/class/misc", "/dev/null",
-                           "/sys/class/infiniband/../net", "/dev/infiniband/../null"})
+                           "/sys/class/infiniband/../block", "/dev/infiniband/../null"})
     EXPECT_EQ(own_path(path), std::nullopt) << path;
 }
 

@@ -29,9 +29,9 @@ inline constexpr uint16_t kPort = 7471;
 class Channel {
  public:
   explicit Channel(int flags = 0)
-      : number_(
-            CmChannel::open({"/dev/infiniband/rdma_cm", Node{NodeKind::connection_manager, {}, 10, 58, {}}},
-                            O_RDWR | O_CLOEXEC | flags)) {
+      : number_(CmChannel::open(
+            {"/dev/infiniband/rdma_cm", Node{NodeKind::connection_manager, {}, 10, 58, {}}, {}},
+            O_RDWR | O_CLOEXEC | flags)) {
     EXPECT_GE(number_, 0);
   }
   ~Channel() { close(); }
