@@ -15,7 +15,8 @@ constexpr size_t aligned(size_t bytes) {
 
 }  // namespace
 
-std::optional<NetlinkRequest> NetlinkRequest::read(std::span<const uint8_t> bytes, size_t& length) {
+std::optional<NetlinkRequest> NetlinkRequest::read(std::span<const uint8_t> bytes, size_t& length,
+                                                   size_t family_bytes) {
   NetlinkRequest request;
   if (bytes.size() < sizeof request.header_) return std::nullopt;
   std::memcpy(&request.header_, bytes.data(), sizeof request.header_);
@@ -23,7 +24,7 @@ std::optional<NetlinkRequest> NetlinkRequest::read(std::span<const uint8_t> byte
   if (own < sizeof request.header_ || own > bytes.size()) return std::nullopt;
   length = std::min(aligned(own), bytes.size());
   request.bytes_ = bytes.first(own);
-  request.read_attributes(bytes.first(own).subspan(sizeof request.header_));
+  request.read_attributes(bytes.first(own).subspan(std::min(own, sizeof request.header_ + family_bytes)));
   return request;
 }
 

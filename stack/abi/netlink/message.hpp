@@ -3,9 +3,11 @@
 // the answers. Pure. Not libmnl: the drop-in is part of every preloaded program, and gets no further library.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -26,8 +28,10 @@ inline constexpr size_t kMostMessageBytes = 3840;    // libmnl's buffer has 4096
 class NetlinkRequest {
  public:
   /// Takes the first message of `bytes` and sets `length` to its aligned length. Returns nullopt if `bytes`
-  /// has no whole message. The request refers to `bytes`.
-  [[nodiscard]] static std::optional<NetlinkRequest> read(std::span<const uint8_t> bytes, size_t& length);
+  /// has no whole message. The request refers to `bytes`. `family_bytes`: the length of the header between
+  /// netlink's and the attributes, in families that have one.
+  [[nodiscard]] static std::optional<NetlinkRequest> read(std::span<const uint8_t> bytes, size_t& length,
+                                                          size_t family_bytes = 0);
 
   [[nodiscard]] const nlmsghdr& header() const { return header_; }
   [[nodiscard]] std::span<const uint8_t> bytes() const { return bytes_; }
@@ -40,6 +44,18 @@ class NetlinkRequest {
 
   [[nodiscard]] bool has(uint16_t attribute) const {
     return attribute < attributes_.size() && attributes_[attribute].data() != nullptr;
+  }
+  /// Empty if the attribute is missing.
+  [[nodiscard]] std::span<const uint8_t> value(uint16_t attribute) const {
+    return attribute < attributes_.size() ? attributes_[attribute] : std::span<const uint8_t>();
+  }
+  /// Returns the header of the family; what the message lacks of it is zero.
+  template <typename Header>
+  [[nodiscard]] Header family_header() const {
+    Header header{};
+    const auto payload = bytes_.subspan(sizeof header_);
+    std::memcpy(&header, payload.data(), std::min(payload.size(), sizeof header));
+    return header;
   }
   /// Returns nullopt if the attribute is missing or has another length.
   [[nodiscard]] std::optional<uint32_t> u32(uint16_t attribute) const;

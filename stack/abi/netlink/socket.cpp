@@ -37,11 +37,16 @@ void put_address(uint32_t port, void* address, socklen_t* length) {
 }  // namespace
 
 std::optional<int> open_rdma_netlink(int type) {
-  constexpr int kFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
   {
     const ErrnoKept kept;
     if (KnownDevices(false).facts().empty()) return std::nullopt;
   }
+  return NetlinkSocket::open(
+      type, [](UniqueFd answers) { return std::make_shared<RdmaNetlinkSocket>(std::move(answers)); });
+}
+
+int NetlinkSocket::open_pair(int type, UniqueFd& answers) {
+  constexpr int kFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
   const int kind = type & ~kFlags;
   if (kind != SOCK_RAW && kind != SOCK_DGRAM) {
     errno = ESOCKTNOSUPPORT;
@@ -50,32 +55,36 @@ std::optional<int> open_rdma_netlink(int type) {
   int ends[2];
   // Not the C library's functions, some of which this library interposes on.
   if (syscall(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-  UniqueFd answers(ends[1]);
+  answers = UniqueFd(ends[1]);
   const int number = ends[0];
   if ((type & SOCK_CLOEXEC) == 0) syscall(SYS_fcntl, number, F_SETFD, 0);
   if ((type & SOCK_NONBLOCK) != 0) syscall(SYS_fcntl, number, F_SETFL, O_RDWR | O_NONBLOCK);
-  has_opened_rdma_netlink.store(true, std::memory_order_relaxed);
-  if (add_descriptor(number, std::make_shared<NetlinkSocket>(std::move(answers)))) return number;
+  return number;
+}
+
+int NetlinkSocket::add(int number, std::shared_ptr<NetlinkSocket> socket) {
+  has_opened_netlink.store(true, std::memory_order_relaxed);
+  if (add_descriptor(number, std::move(socket))) return number;
   syscall(SYS_close, number);
   errno = EMFILE;
   return -1;
 }
 
 NetlinkSocket::NetlinkSocket(UniqueFd answers)
-    : OpenFile({"", Node{NodeKind::socket, {}, 0, 0, {}}}), answers_(std::move(answers)) {}
+    : OpenFile({"", Node{NodeKind::socket, {}, 0, 0, {}}, {}}), answers_(std::move(answers)) {}
 
 std::shared_ptr<NetlinkSocket> NetlinkSocket::find(int descriptor) {
   return std::dynamic_pointer_cast<NetlinkSocket>(find_descriptor(descriptor));
 }
 
-uint32_t NetlinkSocket::port_locked() {
+uint32_t RdmaNetlinkSocket::port_locked() {
   // The kernel's choice for the first socket of a process. No two sockets share a receiver here, so that
   // more of them may have it.
   if (asker_.port == 0) asker_.port = static_cast<uint32_t>(getpid());
   return asker_.port;
 }
 
-int NetlinkSocket::bind(const sockaddr* address, socklen_t length) {
+int RdmaNetlinkSocket::bind(int /*descriptor*/, const sockaddr* address, socklen_t length) {
   if (!is_netlink_address(address, length)) return -EINVAL;
   sockaddr_nl wanted;
   std::memcpy(&wanted, address, sizeof wanted);
@@ -87,14 +96,14 @@ int NetlinkSocket::bind(const sockaddr* address, socklen_t length) {
   return 0;
 }
 
-int NetlinkSocket::connect(const sockaddr* address, socklen_t length) const {
+int RdmaNetlinkSocket::connect(const sockaddr* address, socklen_t length) {
   if (!is_netlink_address(address, length)) return -EINVAL;
   sockaddr_nl peer;
   std::memcpy(&peer, address, sizeof peer);
   return peer.nl_pid == 0 ? 0 : -ECONNREFUSED;
 }
 
-int NetlinkSocket::get_name(sockaddr* address, socklen_t* length) {
+int RdmaNetlinkSocket::get_name(sockaddr* address, socklen_t* length) {
   const std::lock_guard lock(mutex_);
   put_address(asker_.port, address, length);
   return 0;
@@ -104,7 +113,8 @@ void NetlinkSocket::put_kernel_address(void* address, socklen_t* length) {
   put_address(0, address, length);
 }
 
-std::optional<int> NetlinkSocket::set_option(int level, int name, const void* value, socklen_t length) {
+std::optional<int> RdmaNetlinkSocket::set_option(int /*descriptor*/, int level, int name, const void* value,
+                                                 socklen_t length) {
   if (level != SOL_NETLINK) return std::nullopt;
   int number = 0;
   if (value == nullptr || length < sizeof number) return -EINVAL;
@@ -127,17 +137,21 @@ std::optional<int> NetlinkSocket::set_option(int level, int name, const void* va
   }
 }
 
+std::vector<NetlinkBytes> RdmaNetlinkSocket::answer_locked(std::span<const uint8_t> bytes, int& /*error*/) {
+  const KnownDevices devices(false);
+  static_cast<void>(port_locked());
+  return answer_netlink(bytes, asker_, {devices.facts(), programs_with, counters_of_programs});
+}
+
 ssize_t NetlinkSocket::send(std::span<const uint8_t> bytes) {
   if (bytes.size() > kMostRequestBytes) return -EMSGSIZE;
   const ErrnoKept kept;
   try {
-    const KnownDevices devices(false);
-    const NetlinkSources sources{devices.facts(), programs_with, counters_of_programs};
     const std::lock_guard lock(mutex_);
-    static_cast<void>(port_locked());
-    for (NetlinkBytes& answer : answer_netlink(bytes, asker_, sources)) waiting_.push_back(std::move(answer));
+    int error = 0;
+    for (NetlinkBytes& answer : answer_locked(bytes, error)) waiting_.push_back(std::move(answer));
     refill_locked();
-    return static_cast<ssize_t>(bytes.size());
+    return error == 0 ? static_cast<ssize_t>(bytes.size()) : error;
   } catch (const std::bad_alloc&) {
     return -ENOBUFS;
   }

@@ -20,7 +20,7 @@ Result with_socket(int number, Call call) {
 
 }  // namespace
 
-bool is_open_rdma_netlink(int socket) {
+bool is_open_netlink(int socket) {
   return NetlinkSocket::find(socket) != nullptr;
 }
 
@@ -29,12 +29,13 @@ int connect_netlink(int socket, const sockaddr* address, socklen_t length) {
 }
 
 int bind_netlink(int socket, const sockaddr* address, socklen_t length) {
-  return with_socket<int>(socket, [=](NetlinkSocket& own) { return own.bind(address, length); });
+  return with_socket<int>(socket, [=](NetlinkSocket& own) { return own.bind(socket, address, length); });
 }
 
 std::optional<int> set_netlink_option(int socket, int level, int name, const void* value, socklen_t length) {
   const std::shared_ptr<NetlinkSocket> own = NetlinkSocket::find(socket);
-  const std::optional<int> result = own == nullptr ? -EBADF : own->set_option(level, name, value, length);
+  const std::optional<int> result =
+      own == nullptr ? -EBADF : own->set_option(socket, level, name, value, length);
   if (!result || *result == 0) return result;
   errno = -*result;
   return -1;

@@ -11,13 +11,13 @@
 
 namespace faultline::abi {
 
-[[nodiscard]] bool is_open_rdma_netlink(int socket);
+[[nodiscard]] bool is_open_netlink(int socket);
 /// Costs one load in a process that has opened none.
-[[nodiscard]] inline bool is_rdma_netlink(int socket) {
-  return has_opened_rdma_netlink.load(std::memory_order_relaxed) && is_open_rdma_netlink(socket);
+[[nodiscard]] inline bool is_own_netlink(int socket) {
+  return has_opened_netlink.load(std::memory_order_relaxed) && is_open_netlink(socket);
 }
 
-// Each requires is_rdma_netlink().
+// Each requires is_own_netlink().
 
 int connect_netlink(int socket, const sockaddr* address, socklen_t length);
 int bind_netlink(int socket, const sockaddr* address, socklen_t length);

@@ -137,7 +137,7 @@ extern "C" {
 
 int abi_connect(int socket, const sockaddr* address, socklen_t length) FAULTLINE_STANDS_BEFORE("connect");
 int abi_connect(int socket, const sockaddr* address, socklen_t length) {
-  if (is_rdma_netlink(socket)) return connect_netlink(socket, address, length);
+  if (is_own_netlink(socket)) return connect_netlink(socket, address, length);
   SocketAddress mapped;
   const socklen_t used = map_address(socket, address, length, mapped);
   if (used == 0) return next_connect(socket, address, length);
@@ -147,7 +147,7 @@ int abi_connect(int socket, const sockaddr* address, socklen_t length) {
 
 int abi_bind(int socket, const sockaddr* address, socklen_t length) FAULTLINE_STANDS_BEFORE("bind");
 int abi_bind(int socket, const sockaddr* address, socklen_t length) {
-  if (is_rdma_netlink(socket)) return bind_netlink(socket, address, length);
+  if (is_own_netlink(socket)) return bind_netlink(socket, address, length);
   SocketAddress mapped;
   const socklen_t used = map_address(socket, address, length, mapped);
   return used == 0 ? next_bind(socket, address, length) : next_bind(socket, &mapped.any, used);
@@ -164,7 +164,7 @@ int abi_accept4(int socket, sockaddr* address, socklen_t* length, int flags) {
 }
 int abi_getsockname(int socket, sockaddr* address, socklen_t* length) FAULTLINE_STANDS_BEFORE("getsockname");
 int abi_getsockname(int socket, sockaddr* address, socklen_t* length) {
-  if (is_rdma_netlink(socket)) return name_netlink(socket, address, length);
+  if (is_own_netlink(socket)) return name_netlink(socket, address, length);
   return receive<int>(address, length, [=] { return next_getsockname(socket, address, length); });
 }
 int abi_getpeername(int socket, sockaddr* address, socklen_t* length) FAULTLINE_STANDS_BEFORE("getpeername");
@@ -176,7 +176,7 @@ ssize_t abi_sendto(int socket, const void* bytes, size_t count, int flags, const
                    socklen_t length) FAULTLINE_STANDS_BEFORE("sendto");
 ssize_t abi_sendto(int socket, const void* bytes, size_t count, int flags, const sockaddr* address,
                    socklen_t length) {
-  if (is_rdma_netlink(socket)) return send_netlink(socket, bytes, count);
+  if (is_own_netlink(socket)) return send_netlink(socket, bytes, count);
   if (!is_wire_address(address, length)) return next_sendto(socket, bytes, count, flags, address, length);
   iovec piece{.iov_base = const_cast<void*>(bytes), .iov_len = count};
   msghdr message{};
@@ -190,7 +190,7 @@ ssize_t abi_sendto(int socket, const void* bytes, size_t count, int flags, const
 }
 ssize_t abi_sendmsg(int socket, const msghdr* message, int flags) FAULTLINE_STANDS_BEFORE("sendmsg");
 ssize_t abi_sendmsg(int socket, const msghdr* message, int flags) {
-  if (is_rdma_netlink(socket)) return send_netlink(socket, message);
+  if (is_own_netlink(socket)) return send_netlink(socket, message);
   if (message == nullptr || !are_sockets_on_wire() ||
       !is_wire_address(message->msg_name, message->msg_namelen))
     return next_sendmsg(socket, message, flags);
@@ -203,7 +203,7 @@ int abi_sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags)
 int abi_sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) {
   constexpr unsigned kMostMessages = 1024;  // UIO_MAXIOV: the kernel ignores more (sendmmsg(2))
   count = std::min(count, kMostMessages);
-  if (is_rdma_netlink(socket)) return send_netlink(socket, messages, count);
+  if (is_own_netlink(socket)) return send_netlink(socket, messages, count);
   if (messages == nullptr || !are_sockets_on_wire() || !has_wire_address(messages, count))
     return next_sendmmsg(socket, messages, count, flags);
   const int before = errno;
@@ -222,7 +222,7 @@ int abi_sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) {
 ssize_t abi_recvfrom(int socket, void* bytes, size_t count, int flags, sockaddr* address, socklen_t* length)
     FAULTLINE_STANDS_BEFORE("recvfrom");
 ssize_t abi_recvfrom(int socket, void* bytes, size_t count, int flags, sockaddr* address, socklen_t* length) {
-  if (is_rdma_netlink(socket))
+  if (is_own_netlink(socket))
     return received_netlink(socket, next_recvfrom(socket, bytes, count, flags, nullptr, nullptr), address,
                             length);
   return receive<ssize_t>(address, length,
@@ -232,7 +232,7 @@ ssize_t abi_recvfrom_chk(int socket, void* bytes, size_t count, size_t room, int
                          socklen_t* length) FAULTLINE_STANDS_BEFORE("__recvfrom_chk");
 ssize_t abi_recvfrom_chk(int socket, void* bytes, size_t count, size_t room, int flags, sockaddr* address,
                          socklen_t* length) {
-  if (is_rdma_netlink(socket))
+  if (is_own_netlink(socket))
     return received_netlink(socket, next_recvfrom_chk(socket, bytes, count, room, flags, nullptr, nullptr),
                             address, length);
   return receive<ssize_t>(
@@ -240,7 +240,7 @@ ssize_t abi_recvfrom_chk(int socket, void* bytes, size_t count, size_t room, int
 }
 ssize_t abi_recvmsg(int socket, msghdr* message, int flags) FAULTLINE_STANDS_BEFORE("recvmsg");
 ssize_t abi_recvmsg(int socket, msghdr* message, int flags) {
-  if (message != nullptr && is_rdma_netlink(socket)) {
+  if (message != nullptr && is_own_netlink(socket)) {
     message->msg_namelen = std::min<socklen_t>(message->msg_namelen, sizeof(sockaddr_storage));
     const socklen_t room = message->msg_namelen;
     const ssize_t result = next_recvmsg(socket, message, flags);
@@ -257,7 +257,7 @@ int abi_recvmmsg(int socket, mmsghdr* messages, unsigned count, int flags, times
     FAULTLINE_STANDS_BEFORE("recvmmsg");
 int abi_recvmmsg(int socket, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   // One message is a permitted result (recvmmsg(2)).
-  if (messages != nullptr && count > 0 && is_rdma_netlink(socket)) {
+  if (messages != nullptr && count > 0 && is_own_netlink(socket)) {
     const ssize_t bytes = abi_recvmsg(socket, &messages[0].msg_hdr, flags);
     if (bytes < 0) return -1;
     messages[0].msg_len = static_cast<unsigned>(bytes);

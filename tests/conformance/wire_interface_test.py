@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A wire is a network interface wherever an unmodified program looks: ip, rdma and ls; getifaddrs, if_nametoindex and their relatives, the
+requests of netdevice(7), sysfs, SO_BINDTODEVICE. The host's interfaces stay as they are, and without the wire's the program sees them alone.
+  wire_interface_test.py FAULTLINE_RUN"""
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import socket
+import struct
+import sys
+
+SIDES = {"a": "198.18.0.1", "b": "198.18.0.2"}
+NAME = "wire0"
+NETMASK = "255.254.0.0"
+SIOCGIFNAME, SIOCGIFCONF, SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCGIFADDR, SIOCGIFBRDADDR = 0x8910, 0x8912, 0x8913, 0x8914, 0x8915, 0x8919
+SIOCGIFNETMASK, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFINDEX = 0x891B, 0x8921, 0x8927, 0x8933
+IFREQ_BYTES, CONF_ENTRIES = 40, 32
+IFF_UP, IFF_RUNNING = 1, 0x40
+SYS = pathlib.Path("/sys/class/net")
+
+
+class Address(ctypes.Structure):
+    """ifaddrs."""
+
+
+Address._fields_ = [("next", ctypes.POINTER(Address)), ("name", ctypes.c_char_p), ("flags", ctypes.c_uint), ("address", ctypes.c_void_p),
+                    ("netmask", ctypes.c_void_p), ("broadcast", ctypes.c_void_p), ("data", ctypes.c_void_p)]
+
+
+def addresses():
+    """The IPv4 addresses and netmasks of getifaddrs(3), by the interface's name."""
+    library = ctypes.CDLL(None, use_errno=True)
+    first, found = ctypes.POINTER(Address)(), {}
+    assert library.getifaddrs(ctypes.byref(first)) == 0
+    at = first
+    while at:
+        entry = at.contents
+        if entry.address and ctypes.c_ushort.from_address(entry.address).value == socket.AF_INET:
+            text = [socket.inet_ntoa(ctypes.string_at(place + 4, 4)) for place in (entry.address, entry.netmask)]
+            found.setdefault(entry.name.decode(), []).append(text)
+        at = entry.next
+    library.freeifaddrs(first)
+    return found
+
+
+def request(number, name=NAME, value=b""):
+    """The union of the ifreq after the request."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        return fcntl.ioctl(any_socket, number, struct.pack("16s24s", name.encode(), value))[16:]
+
+
+def number(word):
+    return struct.unpack("i", word[:4])[0]
+
+
+def listed():
+    """The names and addresses of SIOCGIFCONF."""
+    buffer = ctypes.create_string_buffer(IFREQ_BYTES * CONF_ENTRIES)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        asked = struct.pack("iP", 0, 0)
+        whole_bytes = number(fcntl.ioctl(any_socket, SIOCGIFCONF, asked))
+        used_bytes = number(fcntl.ioctl(any_socket, SIOCGIFCONF, struct.pack("iP", len(buffer), ctypes.addressof(buffer))))
+    assert whole_bytes == used_bytes, (whole_bytes, used_bytes)
+    entries = [buffer.raw[at:at + IFREQ_BYTES] for at in range(0, used_bytes, IFREQ_BYTES)]
+    return {entry[:16].rstrip(b"\0").decode(): socket.inet_ntoa(entry[20:24]) for entry in entries}
+
+
+def sees(address):
+    """In a program on the wire: each way to look finds the interface; prints its index."""
+    index = socket.if_nametoindex(NAME)
+    assert socket.if_indextoname(index) == NAME
+    assert (index, NAME) in socket.if_nameindex() and socket.if_nametoindex("lo") == 1
+    assert addresses()[NAME] == [[address, NETMASK]], addresses()
+    assert "lo" in addresses()
+
+    mtu = int((SYS / NAME / "mtu").read_text())
+    mac = bytes.fromhex((SYS / NAME / "address").read_text().replace(":", ""))
+    assert number(request(SIOCGIFINDEX)) == index == int((SYS / NAME / "ifindex").read_text())
+    assert request(SIOCGIFADDR)[4:8] == socket.inet_aton(address)
+    assert request(SIOCGIFNETMASK)[4:8] == socket.inet_aton(NETMASK)
+    assert request(SIOCGIFBRDADDR)[4:8] == socket.inet_aton("198.19.255.255")
+    assert number(request(SIOCGIFMTU)) == mtu and mtu >= 4096
+    assert request(SIOCGIFHWADDR)[2:8] == mac
+    assert number(request(SIOCGIFFLAGS)) & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
+    assert number(request(SIOCGIFMTU, "lo")) == int((SYS / "lo/mtu").read_text())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        named = fcntl.ioctl(any_socket, SIOCGIFNAME, struct.pack("16si20s", b"", index, b""))
+    assert named[:16].rstrip(b"\0") == NAME.encode()
+    assert listed()[NAME] == address and listed()["lo"] == "127.0.0.1"
+    for name, wanted in ((NAME, errno.EPERM), ("no-such-link", errno.ENODEV)):
+        try:
+            request(SIOCSIFFLAGS, name)
+            raise AssertionError(f"{name}: the flags can be set")
+        except OSError as error:
+            assert error.errno == wanted or (name != NAME and error.errno == errno.EPERM), error
+
+    assert {"lo", NAME} <= set(os.listdir(SYS))
+    # sysfs(5): each entry is a link. UCX passes over what is none.
+    assert {"lo", NAME} <= {entry.name for entry in os.scandir(SYS) if entry.is_symlink()}
+    assert os.readlink(SYS / NAME) == f"../../devices/virtual/net/{NAME}"
+    assert os.path.realpath(SYS / NAME / "mtu") == f"/sys/devices/virtual/net/{NAME}/mtu"
+    assert pathlib.Path(f"/sys/devices/virtual/net/{NAME}/ifindex").read_text() == f"{index}\n"
+    assert (SYS / "lo/ifindex").read_text() == pathlib.Path("/sys/devices/virtual/net/lo/ifindex").read_text() == "1\n"
+    assert (SYS / NAME / "operstate").read_text() == "up\n"
+    device, = os.listdir(SYS / NAME / "device/infiniband")
+    verbs = pathlib.Path("/sys/class/infiniband") / device
+    assert os.listdir(verbs / "device/net") == [NAME]
+    assert (verbs / "ports/1/gid_attrs/ndevs/0").read_text() == f"{NAME}\n"
+    rows = verbs / "ports/1/gid_attrs/ndevs"
+    for row in sorted(os.listdir(rows), key=int)[-1:]:
+        try:
+            (rows / row).read_text()
+            raise AssertionError("an empty row has content")
+        except OSError as error:
+            assert error.errno == errno.EINVAL, error
+    folder = os.open(rows, os.O_RDONLY)
+    try:
+        os.read(folder, 1)
+        raise AssertionError("a folder is read as a file")
+    except IsADirectoryError:
+        os.close(folder)
+
+    # The interface leads to the wire's addresses.
+    with socket.create_server((address, 0)) as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, NAME.encode())
+        client.connect(server.getsockname())
+        assert client.getsockname()[0] == address
+    print(index)
+
+
+def names():
+    """Prints what a program sees of interfaces."""
+    print(sorted(name for _, name in socket.if_nameindex()), sorted(os.listdir(SYS)), sorted(addresses()), sorted(listed()))
+
+
+def check_ip(on_wire):
+    link, = json.loads(on_wire("ip", "-j", "addr", "show", "dev", NAME))
+    assert link["operstate"] == "UP" and link["link_type"] == "ether" and link["mtu"] >= 4096, link
+    assert [(one["local"], one["prefixlen"]) for one in link["addr_info"] if one["family"] == "inet"] == [(SIDES["a"], 15)], link
+    names_of_links = [one["ifname"] for one in json.loads(on_wire("ip", "-j", "link"))]
+    assert {"lo", NAME} <= set(names_of_links) and len(set(names_of_links)) == len(names_of_links), names_of_links
+    way, = json.loads(on_wire("ip", "-j", "route", "get", SIDES["b"]))
+    assert (way["dev"], way["prefsrc"]) == (NAME, SIDES["a"]), way
+    routes = json.loads(on_wire("ip", "-j", "route"))
+    assert any(one["dst"] == "198.18.0.0/15" and one["dev"] == NAME for one in routes), routes
+    print("ok: ip shows the link, its addresses and the way to a peer")
+
+
+def main(run):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+    import lib
+    lib.need("ip")
+    lib.own_runtime_folder()
+    lib.own_network()
+    script = [sys.executable, os.path.realpath(__file__)]
+
+    def on_wire(*words, side="a", options=(), **variables):
+        return lib.call([run, "--wire", "face", "--side", side, *options, "--", *words], env={**os.environ, **variables}).stdout
+
+    indexes = {side: int(on_wire(*script, "--sees", address, side=side)) for side, address in SIDES.items()}
+    assert len(set(indexes.values())) == len(SIDES), indexes
+    print("ok: programs find the interface, and each its own index")
+    check_ip(on_wire)
+    if shutil.which("rdma"):
+        link, = json.loads(on_wire("rdma", "-j", "link"))
+        assert link["netdev"] == NAME, link
+        print("ok: rdma shows the interface of the device")
+
+    hosts = lib.call([*script, "--names"]).stdout
+    assert NAME in on_wire(*script, "--names") and NAME not in hosts
+    assert on_wire(*script, "--names", options=("--no-wire-interface",)) == hosts
+    assert on_wire(*script, "--names", FAULTLINE_WIRE_INTERFACE="off") == hosts
+    refused = lib.call([run, "--wire", "face", "true"], status=2, env={**os.environ, "FAULTLINE_WIRE_INTERFACE": "of"}).stderr
+    assert refused.count("\n") == 1 and '"of" is neither' in refused, refused
+    print("ok: without it, a program sees the host's interfaces alone")
+
+
+if __name__ == "__main__":
+    roles = {"--sees": sees, "--names": names}
+    if sys.argv[1] in roles:
+        roles[sys.argv[1]](*sys.argv[2:])
+    else:
+        main(sys.argv[1])
