@@ -73,24 +73,11 @@ constexpr auto kVerbsCalls = std::to_array<std::string_view>({
 
 /// As stack/abi/rdma_cm/channel.cpp names them.
 constexpr auto kCmCalls = std::to_array<std::string_view>({
-    "rdma_create_id",
-    "rdma_bind_addr",
-    "rdma_resolve_addr",
-    "rdma_resolve_route",
-    "rdma_connect",
-    "rdma_listen",
-    "rdma_accept",
-    "rdma_reject",
-    "rdma_disconnect",
-    "rdma_init_qp_attr",
-    "rdma_get_cm_event",
-    "rdma_set_option",
-    "rdma_notify",
-    "rdma_query",
-    "rdma_join_multicast",
-    "rdma_migrate_id",
-    "rdma_destroy_id",
-    "rdma_leave_multicast",
+    "rdma_create_id",        "rdma_bind_addr",      "rdma_resolve_addr",   "rdma_resolve_route",
+    "rdma_connect",          "rdma_listen",         "rdma_accept",         "rdma_reject",
+    "rdma_disconnect",       "rdma_init_qp_attr",   "rdma_get_cm_event",   "rdma_set_option",
+    "rdma_notify",           "rdma_query",          "rdma_join_multicast", "rdma_migrate_id",
+    "rdma_resolve_addrinfo", "rdma_write_cm_event", "rdma_destroy_id",     "rdma_leave_multicast",
 });
 
 /// By ibv_event_type.
@@ -118,22 +105,13 @@ constexpr auto kAsyncEvents = std::to_array<std::string_view>({
 
 /// By rdma_cm_event_type.
 constexpr auto kCmEventNames = std::to_array<std::string_view>({
-    "RDMA_CM_EVENT_ADDR_RESOLVED",
-    "RDMA_CM_EVENT_ADDR_ERROR",
-    "RDMA_CM_EVENT_ROUTE_RESOLVED",
-    "RDMA_CM_EVENT_ROUTE_ERROR",
-    "RDMA_CM_EVENT_CONNECT_REQUEST",
-    "RDMA_CM_EVENT_CONNECT_RESPONSE",
-    "RDMA_CM_EVENT_CONNECT_ERROR",
-    "RDMA_CM_EVENT_UNREACHABLE",
-    "RDMA_CM_EVENT_REJECTED",
-    "RDMA_CM_EVENT_ESTABLISHED",
-    "RDMA_CM_EVENT_DISCONNECTED",
-    "RDMA_CM_EVENT_DEVICE_REMOVAL",
-    "RDMA_CM_EVENT_MULTICAST_JOIN",
-    "RDMA_CM_EVENT_MULTICAST_ERROR",
-    "RDMA_CM_EVENT_ADDR_CHANGE",
-    "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    "RDMA_CM_EVENT_ADDR_RESOLVED",  "RDMA_CM_EVENT_ADDR_ERROR",        "RDMA_CM_EVENT_ROUTE_RESOLVED",
+    "RDMA_CM_EVENT_ROUTE_ERROR",    "RDMA_CM_EVENT_CONNECT_REQUEST",   "RDMA_CM_EVENT_CONNECT_RESPONSE",
+    "RDMA_CM_EVENT_CONNECT_ERROR",  "RDMA_CM_EVENT_UNREACHABLE",       "RDMA_CM_EVENT_REJECTED",
+    "RDMA_CM_EVENT_ESTABLISHED",    "RDMA_CM_EVENT_DISCONNECTED",      "RDMA_CM_EVENT_DEVICE_REMOVAL",
+    "RDMA_CM_EVENT_MULTICAST_JOIN", "RDMA_CM_EVENT_MULTICAST_ERROR",   "RDMA_CM_EVENT_ADDR_CHANGE",
+    "RDMA_CM_EVENT_TIMEWAIT_EXIT",  "RDMA_CM_EVENT_ADDRINFO_RESOLVED", "RDMA_CM_EVENT_ADDRINFO_ERROR",
+    "RDMA_CM_EVENT_USER",           "RDMA_CM_EVENT_INTERNAL",
 });
 
 bool fits_one(std::string_view pattern, std::span<const std::string_view> names) {

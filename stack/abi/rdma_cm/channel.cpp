@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <thread>
 
@@ -76,8 +77,48 @@ int migrate_id(CmCore& core, EventQueue& queue, const CmCommand& command) {
   return command.answer(fields.response, answer);
 }
 
-constexpr std::array<CmHandler, 23> make_handlers() {
-  std::array<CmHandler, 23> handlers{};
+// Of newer headers of the kernel, in include/uapi/rdma/rdma_user_cm.h.
+constexpr size_t kResolveIbService = 23;  // RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE
+constexpr size_t kWriteCmEvent = 24;      // RDMA_USER_CM_CMD_WRITE_CM_EVENT
+constexpr size_t kCommands = kWriteCmEvent + 1;
+struct WriteCmEvent {  // rdma_ucm_write_cm_event
+  uint32_t id;
+  uint32_t reserved;
+  uint32_t event;
+  uint32_t status;
+  uint64_t argument;
+};
+
+/// A service record of InfiniBand's subnet administrator. A port of RoCE has none (rdma_resolve_ib_service()
+/// of Linux).
+int resolve_ib_service(CmCore& core, EventQueue& queue, const CmCommand& command) {
+  uint32_t id = 0;
+  if (const int error = command.read(id); error != 0) return error;
+  const std::lock_guard lock(core.mutex);
+  int error = 0;
+  const auto identifier = own_identifier(core, queue, id, error);
+  if (identifier == nullptr) return error;
+  return identifier->device == nullptr ? EINVAL : EOPNOTSUPP;
+}
+
+/// rdma_write_cm_event(3), and rdma_resolve_addrinfo(3) of a name that librdmacm has resolved itself.
+int write_event(CmCore& core, EventQueue& queue, const CmCommand& command) {
+  WriteCmEvent fields;
+  if (const int error = command.read(fields); error != 0) return error;
+  const auto kind = static_cast<CmEvent>(fields.event);
+  if (kind != CmEvent::user && kind != CmEvent::internal) return EINVAL;
+  const std::lock_guard lock(core.mutex);
+  int error = 0;
+  const auto identifier = own_identifier(core, queue, fields.id, error);
+  if (identifier == nullptr) return error;
+  QueuedEvent event = event_of(identifier, kind, static_cast<int>(fields.status));
+  std::memcpy(&event.answer.param, &fields.argument, sizeof fields.argument);
+  CmCore::post(queue, std::move(event));
+  return 0;
+}
+
+constexpr std::array<CmHandler, kCommands> make_handlers() {
+  std::array<CmHandler, kCommands> handlers{};
   handlers[RDMA_USER_CM_CMD_CREATE_ID] = create_id;
   handlers[RDMA_USER_CM_CMD_DESTROY_ID] = destroy_id;
   handlers[RDMA_USER_CM_CMD_BIND_IP] = bind_ip;
@@ -100,16 +141,19 @@ constexpr std::array<CmHandler, 23> make_handlers() {
   handlers[RDMA_USER_CM_CMD_BIND] = bind_address;
   handlers[RDMA_USER_CM_CMD_RESOLVE_ADDR] = resolve_address;
   handlers[RDMA_USER_CM_CMD_JOIN_MCAST] = join_multicast;
+  handlers[kResolveIbService] = resolve_ib_service;
+  handlers[kWriteCmEvent] = write_event;
   return handlers;
 }
 /// librdmacm's calls by command, as a scenario names them.
-constexpr std::array<std::string_view, 23> kCallNames{
-    "rdma_create_id",      "rdma_destroy_id",      "rdma_bind_addr",     "rdma_resolve_addr",
-    "rdma_resolve_route",  "rdma_query",           "rdma_connect",       "rdma_listen",
-    "rdma_accept",         "rdma_reject",          "rdma_disconnect",    "rdma_init_qp_attr",
-    "rdma_get_cm_event",   "rdma_get_option",      "rdma_set_option",    "rdma_notify",
-    "rdma_join_multicast", "rdma_leave_multicast", "rdma_migrate_id",    "rdma_query",
-    "rdma_bind_addr",      "rdma_resolve_addr",    "rdma_join_multicast"};
+constexpr std::array<std::string_view, kCommands> kCallNames{
+    "rdma_create_id",      "rdma_destroy_id",      "rdma_bind_addr",      "rdma_resolve_addr",
+    "rdma_resolve_route",  "rdma_query",           "rdma_connect",        "rdma_listen",
+    "rdma_accept",         "rdma_reject",          "rdma_disconnect",     "rdma_init_qp_attr",
+    "rdma_get_cm_event",   "rdma_get_option",      "rdma_set_option",     "rdma_notify",
+    "rdma_join_multicast", "rdma_leave_multicast", "rdma_migrate_id",     "rdma_query",
+    "rdma_bind_addr",      "rdma_resolve_addr",    "rdma_join_multicast", "rdma_resolve_addrinfo",
+    "rdma_write_cm_event"};
 static_assert(RDMA_USER_CM_CMD_CREATE_ID == 0 && RDMA_USER_CM_CMD_RESOLVE_ROUTE == 4 &&
               RDMA_USER_CM_CMD_CONNECT == 6 && RDMA_USER_CM_CMD_ACCEPT == 8 &&
               RDMA_USER_CM_CMD_GET_EVENT == 12 && RDMA_USER_CM_CMD_NOTIFY == 15 &&
@@ -117,7 +161,7 @@ static_assert(RDMA_USER_CM_CMD_CREATE_ID == 0 && RDMA_USER_CM_CMD_RESOLVE_ROUTE 
               RDMA_USER_CM_CMD_RESOLVE_ADDR == 21);
 /// Handlers by command. GET_OPTION has none, as in the kernel.
 constexpr auto kHandlers = make_handlers();
-static_assert(kHandlers.size() == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
+static_assert(RDMA_USER_CM_CMD_JOIN_MCAST + 1 == kResolveIbService);
 
 int copy(void* to, const void* from, size_t length) {
   odp::install_fault_handler();

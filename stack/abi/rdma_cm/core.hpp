@@ -42,7 +42,10 @@ enum class CmEvent : uint32_t {
   device_removal = 11,
   multicast_join = 12,
   address_change = 14,
-  time_wait_exit = 15
+  time_wait_exit = 15,
+  // Of rdma-core 60: the program and librdmacm write these into their own channel.
+  user = 18,
+  internal = 19
 };
 
 struct Multicast {

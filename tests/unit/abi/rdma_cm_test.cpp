@@ -237,6 +237,40 @@ TEST_F(RdmaCm, MovesAnIdentifierWithItsEvents) {
   EXPECT_EQ(two.command(RDMA_USER_CM_CMD_MIGRATE_ID, fields, sizeof answer), EINVAL);
 }
 
+TEST_F(RdmaCm, TakesEventsOfTheProgram) {
+  constexpr uint32_t kResolveIbService = 23, kWriteCmEvent = 24, kUid = 7;
+  struct Fields {  // rdma_ucm_write_cm_event
+    uint32_t id, reserved, event, status;
+    uint64_t argument;
+  };
+  Channel channel, other;
+  const uint32_t id = channel.create(kUid);
+  Fields fields{id, 0, static_cast<uint32_t>(CmEvent::user), static_cast<uint32_t>(-EPIPE),
+                0x123456789abcdef0};
+  EXPECT_EQ(channel.command(kWriteCmEvent, fields), 0);
+  rdma_ucm_event_resp event = channel.expect(CmEvent::user);
+  EXPECT_EQ(event.uid, kUid);
+  EXPECT_EQ(event.id, id);
+  EXPECT_EQ(static_cast<int>(event.status), -EPIPE);
+  EXPECT_EQ(std::memcmp(&event.param, &fields.argument, sizeof fields.argument), 0);
+  fields.event = static_cast<uint32_t>(CmEvent::internal);  // of rdma_resolve_addrinfo(3)
+  EXPECT_EQ(channel.command(kWriteCmEvent, fields), 0);
+  channel.expect(CmEvent::internal);
+  uint32_t reported = 0;
+  EXPECT_EQ(other.command(kWriteCmEvent, fields), EINVAL);
+  fields.event = static_cast<uint32_t>(CmEvent::established);
+  EXPECT_EQ(channel.command(kWriteCmEvent, fields), EINVAL);
+  fields = {4711, 0, static_cast<uint32_t>(CmEvent::user), 0, 0};
+  EXPECT_EQ(channel.command(kWriteCmEvent, fields), ENOENT);
+  EXPECT_FALSE(channel.readable(0));
+  // RoCE has no service records; without a device even that is unknown.
+  EXPECT_EQ(channel.command(kResolveIbService, id), EINVAL);
+  EXPECT_EQ(channel.bind(id, kServer, 0), 0);
+  EXPECT_EQ(channel.command(kResolveIbService, id), EOPNOTSUPP);
+  EXPECT_EQ(channel.destroy(id, &reported), 0);
+  EXPECT_EQ(reported, 2U);
+}
+
 TEST_F(RdmaCm, TellsThePeerWhenTheDescriptorIsClosed) {
   Channel server, client;
   connected(client, server);
