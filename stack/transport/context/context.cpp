@@ -118,8 +118,11 @@ void CoreContext::complete_send(QueuePair& qp, CompletionStatus status) {
   completion.opcode = completion_opcode(wqe.opcode);
   if (status != CompletionStatus::success) [[unlikely]]
     completion.vendor_error = static_cast<uint32_t>(qp.failure.cause);
+  const SendOpcode opcode = wqe.opcode;
   // Retire before pushing the completion: the application may reuse the slot as soon as it polls it.
   qp.send_ring.retire_to(index + 1);
+  if (qp.is_counted) [[unlikely]]
+    qp.counted->add_send(opcode, status, completion.byte_length);
   if (!signaled) return;
   for (const void* line : qp.posting_reads) __builtin_prefetch(line);
   __builtin_prefetch(&qp.doorbell_rung, 1);

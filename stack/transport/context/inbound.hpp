@@ -46,6 +46,12 @@ enum class Execution : uint8_t {
 void complete_inbound(CoreContext& context, QueuePair& qp, const wire::Packet& packet,
                       CompletionOpcode opcode, uint32_t bytes);
 
+/// Counts a WRITE of the peer, whose last packet is executed.
+inline void count_remote_write(QueuePair& qp) {
+  qp.counted->add(CountedOperation::remote_rdma_write, CompletionStatus::success,
+                  qp.responder.write_total_bytes);
+}
+
 /// Completes the receive that is taken with an error.
 void fail_receive(CoreContext& context, QueuePair& qp, CompletionStatus status);
 

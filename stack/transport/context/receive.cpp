@@ -64,6 +64,8 @@ void CoreContext::complete_receive(QueuePair& qp, Completion& completion) {
   completion.qpn = qp.qpn;
   // Retire before pushing the completion: the application may reuse the slot as soon as it polls it.
   if (qp.receive.srq == nullptr) qp.receive_ring.retire_to(qp.receive_ring.head() + 1);
+  if (qp.is_counted) [[unlikely]]
+    qp.counted->add(CountedOperation::receive, completion.status, completion.byte_length);
   push(qp, *qp.receive.cq, completion);
 }
 

@@ -25,6 +25,7 @@
 
 namespace faultline::transport {
 
+class CountedOperations;
 class QueuePair;
 class SharedReceiveQueue;
 
@@ -112,6 +113,8 @@ class Core {
   /// core that owns QPN 1 receives datagrams.
   void set_management_sink(ManagementSink* sink);
 
+  /// Sets the counters of the QP's operations, in RESET or INIT; they outlive the QP.
+  static void set_counted(QueuePair* qp, CountedOperations* counted);
   /// Sets the row in which the QP's state is published; status::kNoRow (the default): none.
   static void set_status_row(QueuePair* qp, status::RowIndex row);
   /// Fills snapshots of QPs that have a row, beginning after those of the last call, each QP at most once.

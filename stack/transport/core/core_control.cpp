@@ -65,6 +65,12 @@ void Core::destroy_qp(QueuePair* qp) {
   impl_->qpns.give_back(qpn);
 }
 
+void Core::set_counted(QueuePair* qp, CountedOperations* counted) {
+  assert(qp->state_now() == QpState::reset || qp->state_now() == QpState::init);
+  qp->counted = counted;
+  qp->is_counted = counted != nullptr;
+}
+
 void Core::set_status_row(QueuePair* qp, status::RowIndex row) {
   qp->status_row = row;
 }

@@ -14,6 +14,7 @@
 #include "stack/status/failure.hpp"
 #include "stack/status/rows.hpp"
 #include "stack/transport/congestion/pacing.hpp"
+#include "stack/transport/qp/completion_counter.hpp"
 #include "stack/transport/qp/completion_queue.hpp"
 #include "stack/transport/qp/config.hpp"
 #include "stack/transport/qp/events.hpp"
@@ -229,6 +230,7 @@ class alignas(64) QueuePair {
   bool requests_first = false;  ///< at the next turn, since answers were left at the last
   /// The message in progress has taken a receive: `receive`.
   bool receive_taken = false;
+  bool is_counted = false;  ///< there are `counted` operations
   /// Packets sent and received, modulo 2^32; counters() extends them. The low bits of the first are the next
   /// IPv4 identification.
   uint32_t tx_packets = 0;
@@ -292,6 +294,7 @@ class alignas(64) QueuePair {
            responder.job_fault_wait;
   }
   wire::Psn first_psn;  ///< sq_psn of the last transition to RTS
+  CountedOperations* counted = nullptr;
 
   // What other processes read of the QP (stack/status).
   status::QpCounters counters;  ///< tx_packets, rx_packets and sends_completed: as of the last snapshot

@@ -58,7 +58,8 @@ uint64_t rnr_timer_ns(uint8_t code) {
 
 void Requester::complete_head(QueuePair& qp) {
   const uint32_t head = qp.send_ring.head();
-  if (qp.progress_at(head).signaled != 0) return context_.complete_send(qp, CompletionStatus::success);
+  if (qp.progress_at(head).signaled != 0 || qp.is_counted)
+    return context_.complete_send(qp, CompletionStatus::success);
   // Does not read the WQE: with many QPs it has left the cache since it was sent.
   ++context_.counters.messages_sent;
   qp.send_ring.retire_to(head + 1);

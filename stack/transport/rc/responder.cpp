@@ -228,6 +228,8 @@ Execution Responder::execute_send(QueuePair& qp, const wire::Packet& packet) {
   state.message = InboundMessage::write;
   if (immediate)
     complete_inbound(context_, qp, packet, CompletionOpcode::recv_rdma_with_imm, state.write_total_bytes);
+  if (qp.is_counted && info.ends_message()) [[unlikely]]
+    count_remote_write(qp);
   finish_packet(qp, packet);
   return Execution::done;
 }

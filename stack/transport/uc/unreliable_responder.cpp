@@ -142,7 +142,11 @@ Execution UnreliableResponder::receive_write(QueuePair& qp, const wire::Packet& 
   state.message = InboundMessage::write;
   if (info.has(wire::kImmDt))
     complete_inbound(context_, qp, packet, CompletionOpcode::recv_rdma_with_imm, state.write_total_bytes);
-  if (info.ends_message()) ++context_.counters.messages_received;
+  if (info.ends_message()) {
+    ++context_.counters.messages_received;
+    if (qp.is_counted) [[unlikely]]
+      count_remote_write(qp);
+  }
   return Execution::done;
 }
 

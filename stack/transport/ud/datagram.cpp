@@ -64,7 +64,8 @@ odp::Outcome scatter_with_grh(odp::MemoryAccess& memory, const Receive& receive,
 
 /// Completes the sent datagram at the ring's head. Most of a chain are not signaled.
 [[gnu::always_inline]] inline void Datagram::complete(QueuePair& qp, const SendWqe& wqe) {
-  if (CoreContext::is_signaled(qp, wqe)) return context_.complete_send(qp, CompletionStatus::success);
+  if (CoreContext::is_signaled(qp, wqe) || qp.is_counted)
+    return context_.complete_send(qp, CompletionStatus::success);
   ++context_.counters.messages_sent;
   qp.send_ring.retire_to(qp.send_ring.head() + 1);
 }
