@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Verbs of rdma-core releases after the one whose headers are used here (ibv_reg_mr_ex(3),
-// ibv_create_comp_cntr(3) and the like). A program that was linked with a later release starts, and learns
-// that the device does not support them.
+// Verbs of rdma-core releases after the one whose headers are used here (ibv_alloc_dmah(3) and the
+// like). A program that was linked with a later release starts, and learns that the device does not support
+// them.
 #include <cerrno>
 
 #include "stack/verbs/objects/objects.hpp"
@@ -27,16 +27,6 @@ FAULTLINE_VERB int private_later_descriptor(...) {
 FAULTLINE_LATER(ibv_alloc_dmah, object, 15);
 FAULTLINE_LATER(ibv_dealloc_dmah, call, 15);
 FAULTLINE_LATER(ibv_dm_export_dmabuf_fd, descriptor, 16);
-FAULTLINE_LATER(ibv_create_comp_cntr, object, 18);
-FAULTLINE_LATER(_ibv_query_comp_cntr_caps, call, 18);
-FAULTLINE_LATER(ibv_destroy_comp_cntr, call, 18);
-FAULTLINE_LATER(ibv_inc_comp_cntr, call, 18);
-FAULTLINE_LATER(ibv_inc_err_comp_cntr, call, 18);
-FAULTLINE_LATER(ibv_qp_attach_comp_cntr, call, 18);
-FAULTLINE_LATER(ibv_read_comp_cntr, call, 18);
-FAULTLINE_LATER(ibv_read_err_comp_cntr, call, 18);
-FAULTLINE_LATER(ibv_set_comp_cntr, call, 18);
-FAULTLINE_LATER(ibv_set_err_comp_cntr, call, 18);
 #undef FAULTLINE_LATER
 
 }  // namespace faultline::abi

@@ -27,6 +27,7 @@ inline constexpr uint32_t kMaxQpsPerMulticastGroup = 1024;
 inline constexpr uint8_t kMaxRdAtomic = 128;
 /// IBA 9.7.7: a message is at most 2^31 bytes.
 inline constexpr uint64_t kMaxMessageBytes = uint64_t{1} << 31;
+inline constexpr uint32_t kMaxCounters = 65536;
 inline constexpr int kGidTableLength = 16;
 inline constexpr int kPkeyTableLength = 1;
 inline constexpr uint8_t kPortNumber = 1;

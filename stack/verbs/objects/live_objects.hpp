@@ -10,7 +10,22 @@
 
 namespace faultline::verbs {
 
-enum class ObjectKind : uint8_t { context, pd, td, mr, mw, dm, ah, cq, srq, qp, channel, xrcd, buffer };
+enum class ObjectKind : uint8_t {
+  context,
+  pd,
+  td,
+  mr,
+  mw,
+  dm,
+  ah,
+  cq,
+  srq,
+  qp,
+  channel,
+  xrcd,
+  buffer,
+  counter
+};
 
 /// A member that registers its object's address, as programs know it, for the object's lifetime. Needs no
 /// memory of its own.

@@ -19,6 +19,7 @@
 #include "stack/base/process/fork_generation.hpp"
 #include "stack/base/spin_lock.hpp"
 #include "stack/transport/core/core.hpp"
+#include "stack/transport/qp/completion_counter.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
 #include "stack/verbs/objects/async_events.hpp"
 #include "stack/verbs/objects/backend.hpp"
@@ -68,7 +69,10 @@ struct SharedQp {
   Qp* handles = nullptr;  ///< guarded by handles_mutex
 
   std::mutex control_mutex;  ///< serialises modify and query
-  ibv_qp_attr attributes{};  ///< as the program set them
+  /// The counters of its operations, of which each holds a reference; the core has the first.
+  std::unique_ptr<transport::CountedOperations> counted;  ///< guarded by control_mutex
+  transport::CountedOperations::Counters counters{};      ///< guarded by control_mutex
+  ibv_qp_attr attributes{};                               ///< as the program set them
   ibv_qp_init_attr created{};
 };
 
@@ -122,9 +126,9 @@ class OpenDevice final : public transport::EventSink {
   [[nodiscard]] bool is_of_parent_process() const { return fork_generation() != generation_; }
 
   const std::shared_ptr<DeviceBackend> backend;
-  std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0}, srqs{0}, mws{0}, xrcds{0};
+  std::atomic<uint32_t> qps{0}, cqs{0}, mrs{0}, pds{0}, ahs{0}, srqs{0}, mws{0}, xrcds{0}, counters{0};
   std::atomic<odp::ProtectionDomain> last_domain{0};
-  std::atomic<uint32_t> last_cq_handle{0};
+  std::atomic<uint32_t> last_cq_handle{0}, last_counter_handle{0};
 
   std::mutex xrc_mutex;
   // Guarded by xrc_mutex.
@@ -270,6 +274,19 @@ struct Cq : ibv_cq_ex, transport::CompletionQueue {
   Published<status::CqRow> published;
   const LiveObject live{static_cast<ibv_cq_ex*>(this), ObjectKind::cq};
 };
+
+/// The fields of `ibv_comp_cntr`, of which a program may read.
+struct PublicCounter {
+  ibv_context* context = nullptr;
+  uint32_t handle = 0;
+};
+struct Counter : PublicCounter, transport::CompletionCounter {
+  OpenDevice* engine = nullptr;
+  std::atomic<uint32_t> attachments{0};  ///< operations of QPs
+  const LiveObject live{this, ObjectKind::counter};
+};
+/// Ends the references of a QP that is destroyed.
+void detach_counters(SharedQp& shared);
 
 struct XrcDomain {
   uint32_t number = 0;

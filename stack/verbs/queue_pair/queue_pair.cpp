@@ -433,6 +433,7 @@ FAULTLINE_VERB int ibv_destroy_qp(ibv_qp* ibv_qp_pointer) {
   // After this call no engine turn uses the handle, so no event can follow those withdrawn below.
   if (detach(*qp)) {
     destroy_transport_qp(engine, *qp->shared);
+    detach_counters(*qp->shared);
     qp->shared->ring_memory.reset();
   }
   const uint32_t delivered = context_of(qp->qp_base.context).events.withdraw(qp->event_source);

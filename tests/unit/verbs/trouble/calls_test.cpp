@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "stack/verbs/completion/later_calls.hpp"
 #include "stack/verbs/memory/later_calls.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "tests/hang_limit.hpp"
@@ -126,6 +127,10 @@ int error_of(Object* object, End end) {
 /// The errno of a call that returns it, and 0.
 int error_of_number(int result) {
   return result < 0 ? errno : 0;
+}
+ibv_comp_cntr* create_counter(const World& w) {
+  CounterAttributes wanted{};
+  return ibv_create_comp_cntr(w.end.context, reinterpret_cast<ibv_comp_cntr_init_attr*>(&wanted));
 }
 /// Releases an object; then the pointer is null.
 template <typename Object, typename Release>
@@ -270,6 +275,24 @@ const std::map<std::string_view, Call>& calls() {
       {"ibv_free_dm", [](World& w) { return release_once(w.memory, ibv_free_dm); }},
       {"ibv_memcpy_to_dm", [](World& w) { return ibv_memcpy_to_dm(w.memory, 0, w.pages.data(), 64); }},
       {"ibv_memcpy_from_dm", [](World& w) { return ibv_memcpy_from_dm(w.pages.data(), w.memory, 0, 64); }},
+      {"ibv_create_comp_cntr", [](World& w) { return error_of(create_counter(w), ibv_destroy_comp_cntr); }},
+      {"ibv_destroy_comp_cntr",
+       [](World& w) {
+         ibv_comp_cntr* const counter = create_counter(w);
+         const int error = ibv_destroy_comp_cntr(counter);
+         if (error != 0) ibv_destroy_comp_cntr(counter);
+         return error;
+       }},
+      {"ibv_qp_attach_comp_cntr",
+       [](World& w) {
+         ibv_comp_cntr* const counter = create_counter(w);
+         // The QP of the world is beyond INIT: without a scenario's errno, EINVAL.
+         AttachAttributes wanted{.comp_mask = 0, .operations = 1};
+         const int error = ibv_qp_attach_comp_cntr(w.end.qp, counter,
+                                                   reinterpret_cast<ibv_qp_attach_comp_cntr_attr*>(&wanted));
+         ibv_destroy_comp_cntr(counter);
+         return error == EINVAL ? 0 : error;
+       }},
       {"ibv_create_comp_channel",
        [](World& w) { return error_of(ibv_create_comp_channel(w.end.context), ibv_destroy_comp_channel); }},
       {"ibv_destroy_comp_channel",

@@ -42,6 +42,13 @@ const std::set<std::string> kNeverFail{
     "ibv_unimport_pd",
     "ibv_wc_status_str",
     "ibv_free_buf",
+    "_ibv_query_comp_cntr_caps",
+    "ibv_inc_comp_cntr",
+    "ibv_inc_err_comp_cntr",
+    "ibv_read_comp_cntr",
+    "ibv_read_err_comp_cntr",
+    "ibv_set_comp_cntr",
+    "ibv_set_err_comp_cntr",
     "ibv_export_buf_dmabuf_fd",
 };
 
