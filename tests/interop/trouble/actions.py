@@ -52,9 +52,15 @@ ACTIONS = {
 OF_CM = {"address", "connection", "reply", "ready", "change"}
 
 
-def scenario(folder, name, action):
+BEGUN = '[[rule]]\nname = "begun"\nwhen = { send = "*" }\ndo = { link = "up" }\n'
+
+
+def scenario(folder, name, action, is_late=False):
+    """is_late: the action waits for the program's first send, where another rule, "begun", decides."""
     when, do, rest = ACTIONS[action]
     path = f"{folder}/{name}.toml"
+    if is_late:
+        when += ', after = "begun"'
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f'name = "{action}"\n[[rule]]\nname = "{action}"\nwhen = {{ {when} }}\ndo = {{ {do} }}\n{rest}\n')
+        file.write(f'name = "{action}"\n{BEGUN if is_late else ""}[[rule]]\nname = "{action}"\nwhen = {{ {when} }}\ndo = {{ {do} }}\n{rest}\n')
     return path

@@ -24,13 +24,14 @@ SURVIVED = {"event", "late", "loss", "answers", "duplicates", "damage", "marks",
 class Program:
     """A server without trouble, and a client with it."""
 
-    def __init__(self, name, server, client, survived=frozenset(), hangs=(), brief=(), unmet=()):
+    def __init__(self, name, server, client, survived=frozenset(), hangs=(), brief=(), unmet=(), late=()):
         self.name, self.server, self.client, self.survived, self.hangs = name, server, client, SURVIVED | survived, hangs
+        self.late = late  # actions that begin with the first send
         self.all = [action for action in ACTIONS if (name == "rping" or action not in OF_CM) and action not in unmet]
         self.brief = brief or self.all
 
     def run(self, folder, action):
-        path, journal = scenario(folder, f"{self.name}-{action}", action), f"{folder}/{self.name}-{action}.journal"
+        path, journal = scenario(folder, f"{self.name}-{action}", action, action in self.late), f"{folder}/{self.name}-{action}.journal"
         wire = f"{self.name}-{action}"
         server = start_server(RUN, wire, self.server)
         client = start_client(RUN, wire, self.client, ["--trouble", path, "--journal", journal])
@@ -39,7 +40,8 @@ class Program:
             client.end()
         client.wait()
         server.end()
-        self.check(action, client.returncode, decisions(journal), client.text(), server.text())
+        made = [one for one in decisions(journal) if action not in self.late or one["rule"] != "begun"]
+        self.check(action, client.returncode, made, client.text(), server.text())
 
     def check(self, action, status, made, output, server_output):
         text = f"{self.name} with {action}: exit status {status}, {len(made)} decisions\n{output}\n-- server:\n{server_output}"
@@ -335,6 +337,7 @@ RPING = Program("rping", ["rping", "-s", "-a", "198.18.0.1", "-C", "20"], ["rpin
 UCX_ENVIRONMENT = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "faultline0:1", "UCX_LOG_LEVEL": "error"}
 UCX = Program("ucx", ["ucx_perftest", "-p", PORT], ["ucx_perftest", "-p", PORT, "198.18.0.1", "-t", "tag_bw", "-s", "4096", "-n", "1000"],
               survived={"creation"},  # it has other transports
+              late={"spurious"},  # an event before the interface is open ends it: docs/found/ucx-early-event.md
               unmet={"device", "port", "absent", "shuffle", "not-ready-here", "refusal-here"},  # the server ends with its client's failure, before the data
               brief=("registration", "creation", "retries", "loss", "late", "link", "receive", "overflow", "spurious", "gone"))
 
