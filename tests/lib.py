@@ -105,8 +105,17 @@ def await_file(path, *processes):
     await_that(lambda: os.path.exists(path), f"{path} exists", *processes)
 
 
+def _is_under_way(pid):
+    """False of a process that still is the command that takes it into a namespace: until then its namespace is this one."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return os.path.basename(file.read().split(b"\0")[0]) not in (b"ip", b"nsenter")
+    return False
+
+
 def listens(port, pid="self", kind="tcp"):
     """Tells whether a socket in the network namespace of a process listens at the TCP port, or is bound to the UDP port with kind "udp"."""
+    if not _is_under_way(pid):
+        return False
     end, states = f":{int(port):04X}", {"tcp": ("0A",), "udp": ("07",)}[kind]  # proc(5), /proc/net/tcp: TCP_LISTEN, and TCP_CLOSE of UDP
     for table in (kind, kind + "6"):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The functions of tests/lib.py, on which the verdicts of other tests rest."""
+import os
+import socket
+
+import lib
+
+
+def named(name):
+    """A process of this name in the test's own namespace. It waits for nothing else."""
+    process = lib.start(["bash", "-c", 'exec -a "$0" sleep 600', name], name=name)
+    lib.await_that(lambda: open(f"/proc/{process.pid}/cmdline", "rb").read().startswith(name.encode() + b"\0"), "it has its name", process)
+    return process
+
+
+def main():
+    lib.own_network()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        port = server.getsockname()[1]
+        datagrams.bind(("127.0.0.1", 0))
+        lib.expect(lib.listens(port), "the own port")
+        lib.expect(lib.listens(datagrams.getsockname()[1], kind="udp"), "the own port of UDP")
+        program = named("program")
+        lib.expect(lib.listens(port, program.pid), "a port in the namespace of another process")
+        # A command that goes on to a namespace is in this one first, where another test may have the port.
+        for name in ("ip", "nsenter"):
+            lib.expect(not lib.listens(port, named(name).pid), f"{name} is not yet in its namespace")
+        program.end()
+        lib.expect(not lib.listens(port, program.pid), "a process that has ended")
+    lib.expect(not lib.listens(port), "a port that is closed")
+    lib.expect(lib.polls(os.getpid(), 0) is False, "a process that does not wait in poll")
+    print("ok: a port is looked for where the program itself is")
+
+
+main()
