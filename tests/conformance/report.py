@@ -60,8 +60,8 @@ def main():
     print("# Programs that others wrote")
     print()
     print("Written by `scripts/conformance`. The programs are Debian's, unmodified: " + versions() + ".")
-    # Written by hand.
-    print("\n" + (pathlib.Path(__file__).parent / "specification.md").read_text(), end="")
+    for by_hand in ("specification.md", "heads.md"):
+        print("\n" + (pathlib.Path(__file__).parent / by_hand).read_text(), end="")
     totals = collections.Counter()
     with open(log) as file:
         tests = [json.loads(line) for line in file]
