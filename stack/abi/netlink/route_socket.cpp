@@ -31,6 +31,15 @@ void append(NetlinkBytes& to, const NetlinkBytes& message) {
   to.insert(to.end(), message.begin(), message.end());
 }
 
+/// Returns the first message of a datagram, with its padding; all of it if that is malformed.
+std::span<const uint8_t> first_message(std::span<const uint8_t> bytes) {
+  nlmsghdr header;
+  if (bytes.size() < sizeof header) return bytes;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.nlmsg_len < sizeof header || header.nlmsg_len > bytes.size()) return bytes;
+  return bytes.first(std::min<size_t>(NLMSG_ALIGN(header.nlmsg_len), bytes.size()));
+}
+
 /// Joins messages to datagrams that each fit into a program's buffer.
 std::vector<NetlinkBytes> datagrams_of(const std::vector<NetlinkBytes>& messages) {
   std::vector<NetlinkBytes> datagrams;
@@ -122,16 +131,29 @@ std::vector<NetlinkBytes> RouteNetlinkSocket::ask_kernel(std::span<const uint8_t
 }
 
 std::vector<NetlinkBytes> RouteNetlinkSocket::answer_locked(std::span<const uint8_t> bytes, int& error) {
+  const std::vector<OwnInterface> interfaces = own_interfaces();
   // Binds the socket as a send does, so that our answers have its port.
   if (port() == 0) {
     sockaddr_nl own{};
     own.nl_family = AF_NETLINK;
     syscall(SYS_bind, kernel_.get(), &own, sizeof own);
   }
-  const RouteAnswer answer = answer_route(bytes, port(), own_interfaces());
+  std::vector<NetlinkBytes> answers;
+  while (!bytes.empty() && error == 0) {
+    const std::span<const uint8_t> message = first_message(bytes);
+    for (NetlinkBytes& answer : answer_one(message, interfaces, error)) answers.push_back(std::move(answer));
+    bytes = bytes.subspan(message.size());
+  }
+  return answers;
+}
+
+std::vector<NetlinkBytes> RouteNetlinkSocket::answer_one(std::span<const uint8_t> message,
+                                                         std::span<const OwnInterface> interfaces,
+                                                         int& error) const {
+  const RouteAnswer answer = answer_route(message, port(), interfaces);
   std::vector<NetlinkBytes> datagrams = datagrams_of(answer.messages);
   if (!answer.asks_kernel) return datagrams;
-  std::vector<NetlinkBytes> others = ask_kernel(bytes, error);
+  std::vector<NetlinkBytes> others = ask_kernel(message, error);
   if (error != 0 || others.empty()) return others;
   // Some programs read one datagram of a dump alone.
   if (datagrams.size() == 1 && datagrams[0].size() + others[0].size() <= kMostMessageBytes) {

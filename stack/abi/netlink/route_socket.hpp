@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "stack/abi/interfaces/net_interface.hpp"
 #include "stack/abi/netlink/socket.hpp"
 
 namespace faultline::abi {
@@ -35,6 +36,10 @@ class RouteNetlinkSocket final : public NetlinkSocket {
   /// Makes the program's descriptor the kernel's socket. Returns 0, or a negative errno.
   [[nodiscard]] int hand_over(int descriptor);
   [[nodiscard]] uint32_t port() const;
+  /// Answers one message.
+  [[nodiscard]] std::vector<NetlinkBytes> answer_one(std::span<const uint8_t> message,
+                                                     std::span<const OwnInterface> interfaces,
+                                                     int& error) const;
   [[nodiscard]] std::vector<NetlinkBytes> ask_kernel(std::span<const uint8_t> bytes, int& error) const;
 
   const UniqueFd kernel_;

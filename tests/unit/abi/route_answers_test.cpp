@@ -336,6 +336,21 @@ TEST_F(RouteDescriptor, HasTheInterfacesOfTheHostAndOurs) {
   EXPECT_NE(own.nl_pid, 0U);
 }
 
+TEST_F(RouteDescriptor, AnswersEachMessageOfADatagram) {
+  NetlinkMessage own = question(RTM_GETLINK, 0, ifinfomsg{});
+  own.put_text(IFLA_IFNAME, "wire0");
+  NetlinkMessage hosts = question(RTM_GETLINK, 0, ifinfomsg{});
+  hosts.put_text(IFLA_IFNAME, "lo");
+  NetlinkBytes both = own.finish();
+  const NetlinkBytes second = hosts.finish();
+  both.insert(both.end(), second.begin(), second.end());
+  ASSERT_EQ(send_netlink(number_, both.data(), both.size()), static_cast<ssize_t>(both.size()));
+  const std::vector<NetlinkBytes> messages = messages_of(receive_all());
+  ASSERT_EQ(messages.size(), 2U);
+  EXPECT_EQ(attribute<ifinfomsg>(messages[0], IFLA_IFNAME), std::string("wire0\0", 6));
+  EXPECT_EQ(attribute<ifinfomsg>(messages[1], IFLA_IFNAME), std::string("lo\0", 3));
+}
+
 TEST_F(RouteDescriptor, PassesTheKernelsErrorOn) {
   NetlinkMessage asked = question(RTM_GETLINK, 0, ifinfomsg{});
   asked.put_text(IFLA_IFNAME, "no-such-link");
