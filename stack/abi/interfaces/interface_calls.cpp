@@ -25,6 +25,7 @@
 #include "stack/abi/interpose/next_call.hpp"
 #include "stack/base/process/inherited.hpp"
 #include "stack/verbs/objects/objects.hpp"
+#include "stack/wire/link/link.hpp"
 
 namespace faultline::abi {
 
@@ -61,11 +62,6 @@ bool is_libfabric(const void* caller) {
   return path.substr(path.rfind('/') + 1).starts_with("libfabric.so");
 }
 
-bool is_link_local(const wire::Gid& gid) {
-  constexpr uint8_t kLinkLocal = 0xfe;  // fe80::/10
-  return !gid.is_ipv4() && gid.bytes[0] == kLinkLocal;
-}
-
 Entry::Address address_of(const wire::Gid& gid) {
   Entry::Address address{};
   if (gid.is_ipv4()) {
@@ -94,7 +90,7 @@ std::unique_ptr<Entry> link_entry(const OwnInterface& interface) {
   link.sll_halen = static_cast<uint8_t>(interface.mac.bytes.size());
   std::copy(interface.mac.bytes.begin(), interface.mac.bytes.end(), link.sll_addr);
   entry->broadcast.link = link;
-  std::fill_n(entry->broadcast.link.sll_addr, interface.mac.bytes.size(), uint8_t{0xff});
+  std::copy(kBroadcastMac.bytes.begin(), kBroadcastMac.bytes.end(), entry->broadcast.link.sll_addr);
   entry->listed.ifa_addr = &entry->address.any;
   entry->listed.ifa_broadaddr = &entry->broadcast.any;
   return entry;
@@ -108,7 +104,7 @@ std::unique_ptr<Entry> address_entry(const OwnInterface& interface, const Interf
   const wire::Gid mask = masked(ones, own.prefix_bits);
   entry->address = address_of(own.gid);
   entry->mask = address_of(mask);
-  if (is_link_local(own.gid)) entry->address.ipv6.sin6_scope_id = interface.index;
+  if (wire::is_link_local(own.gid)) entry->address.ipv6.sin6_scope_id = interface.index;
   entry->listed.ifa_addr = &entry->address.any;
   entry->listed.ifa_netmask = &entry->mask.any;
   if (own.gid.is_ipv4()) {
@@ -139,7 +135,7 @@ Entries entries_of_devices() {
     for (const wire::Gid& gid : device->description.gids) {
       constexpr uint8_t kIpv4Bits = 32, kIpv6Bits = 128;
       // A link-local address is unusable without a scope.
-      if (!is_link_local(gid))
+      if (!wire::is_link_local(gid))
         entries.push_back(address_entry(interface, {gid, gid.is_ipv4() ? kIpv4Bits : kIpv6Bits}));
     }
   }

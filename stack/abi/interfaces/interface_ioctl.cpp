@@ -51,7 +51,6 @@ int put_address(const OwnInterface& own, unsigned long request, sockaddr& to) {
 
 /// Answers a request about one of our interfaces, which `about` names.
 int answer_about(const OwnInterface& own, unsigned long request, ifreq& about) {
-  constexpr int kQueueLength = 1000;
   switch (request) {
     case SIOCGIFINDEX:
       about.ifr_ifindex = static_cast<int>(own.index);
@@ -76,7 +75,7 @@ int answer_about(const OwnInterface& own, unsigned long request, ifreq& about) {
       about.ifr_metric = 0;
       return 0;
     case SIOCGIFTXQLEN:
-      about.ifr_qlen = kQueueLength;
+      about.ifr_qlen = int{kQueueLength};
       return 0;
     case SIOCGIFMAP:
       about.ifr_map = {};

@@ -2,26 +2,16 @@
 #include "stack/abi/interfaces/net_interface.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include <net/if.h>
-#include <netinet/in.h>
 #include <spdlog/fmt/fmt.h>
+
+#include "stack/verbs/device/host_interface.hpp"
 
 namespace faultline::abi {
 namespace {
 
 constexpr unsigned kIpv4PrefixBits = 96;  // of an IPv4 address in a GID
-
-wire::Gid gid_of(const sockaddr& address) {
-  wire::Gid gid;
-  if (address.sa_family == AF_INET)
-    return wire::Gid::from_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
-  if (address.sa_family == AF_INET6)
-    std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
-                gid.bytes.size());
-  return gid;
-}
 
 /// The prefix in the address's own family.
 uint8_t prefix_of(const wire::Gid& gid, unsigned bits_of_128) {
@@ -92,12 +82,8 @@ uint32_t flags_of(const OwnInterface& interface) {
 }
 
 std::string host_interface_of(const verbs::DeviceDescription& device, const ifaddrs* hosts) {
-  for (const ifaddrs* at = hosts; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr) continue;
-    const wire::Gid gid = gid_of(*at->ifa_addr);
-    if (!gid.is_zero() && std::ranges::find(device.gids, gid) != device.gids.end()) return at->ifa_name;
-  }
-  return {};
+  const char* const name = verbs::interface_with(device.gids, hosts);
+  return name == nullptr ? std::string() : name;
 }
 
 std::optional<OwnInterface> interface_of(const verbs::DeviceDescription& device, int index, bool is_up,

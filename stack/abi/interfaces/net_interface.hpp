@@ -15,6 +15,10 @@
 
 namespace faultline::abi {
 
+/// In packets, as of the kernel's interfaces; and ff:ff:ff:ff:ff:ff.
+inline constexpr uint32_t kQueueLength = 1000;
+inline constexpr wire::MacAddress kBroadcastMac{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+
 /// An address, with the prefix of its network in the address's own family.
 struct InterfaceAddress {
   wire::Gid gid;

@@ -10,6 +10,8 @@
 #include <net/if_arp.h>
 #include <netinet/in.h>
 
+#include "stack/wire/link/link.hpp"
+
 namespace faultline::abi {
 namespace {
 
@@ -52,7 +54,6 @@ bool is_wanted(uint8_t family, uint8_t asked) {
 NetlinkBytes link_message(const InterfaceQuestion& question, const OwnInterface& own) {
   // enum operstates of linux/if.h, which excludes net/if.h
   constexpr uint8_t kOperationDown = 2, kOperationUp = 6;
-  constexpr uint32_t kQueueLength = 1000;
   NetlinkMessage message = question.message(RTM_NEWLINK);
   message.append_value(ifinfomsg{.ifi_family = AF_UNSPEC,
                                  .__ifi_pad = 0,
@@ -60,8 +61,6 @@ NetlinkBytes link_message(const InterfaceQuestion& question, const OwnInterface&
                                  .ifi_index = static_cast<int>(own.index),
                                  .ifi_flags = flags_of(own),
                                  .ifi_change = 0});
-  std::array<uint8_t, 6> broadcast;
-  broadcast.fill(UINT8_MAX);
   message.put_text(IFLA_IFNAME, own.name);
   message.put_u32(IFLA_TXQLEN, kQueueLength);
   message.put_u8(IFLA_OPERSTATE, own.is_up ? kOperationUp : kOperationDown);
@@ -73,7 +72,7 @@ NetlinkBytes link_message(const InterfaceQuestion& question, const OwnInterface&
   message.put_u8(IFLA_CARRIER, own.is_up ? 1 : 0);
   message.put_text(IFLA_QDISC, "noqueue");
   message.put_bytes(IFLA_ADDRESS, own.mac.bytes);
-  message.put_bytes(IFLA_BROADCAST, broadcast);
+  message.put_bytes(IFLA_BROADCAST, kBroadcastMac.bytes);
   message.put_nested(IFLA_LINKINFO, [&] { message.put_text(IFLA_INFO_KIND, "faultline"); });
   return message.finish();
 }
@@ -102,8 +101,7 @@ RouteAnswer get_link(const InterfaceQuestion& question) {
 
 NetlinkBytes address_message(const InterfaceQuestion& question, const OwnInterface& own,
                              const InterfaceAddress& address) {
-  constexpr uint8_t kLinkLocal = 0xfe;  // fe80::/10
-  const bool is_link = !address.gid.is_ipv4() && address.gid.bytes[0] == kLinkLocal;
+  const bool is_link = wire::is_link_local(address.gid);
   NetlinkMessage message = question.message(RTM_NEWADDR);
   message.append_value(
       ifaddrmsg{.ifa_family = family_of(address.gid),

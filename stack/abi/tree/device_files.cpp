@@ -189,13 +189,11 @@ void DeviceFiles::add_interface(const DeviceFacts& device) {
   const auto add_number = [&](const char* name, uint64_t value) {
     add_file(folder + name, fmt::format("{}\n", value));
   };
-  constexpr uint64_t kQueueLength = 1000;  // of the kernel's interfaces
-  constexpr uint64_t kEthernet = 1;        // ARPHRD_ETHER
-  constexpr uint64_t kAddressBytes = 6;
+  constexpr uint64_t kEthernet = 1;  // ARPHRD_ETHER
   constexpr uint64_t kMbpsOfTenth = 100;
   add_file(folder + "/address", line(text_of(own.mac)));
-  add_file(folder + "/broadcast", "ff:ff:ff:ff:ff:ff\n");
-  add_number("/addr_len", kAddressBytes);
+  add_file(folder + "/broadcast", line(text_of(kBroadcastMac)));
+  add_number("/addr_len", own.mac.bytes.size());
   add_number("/carrier", own.is_up ? 1 : 0);
   add_file(folder + "/dev_id", "0x0\n");
   add_number("/dev_port", 0);

@@ -8,9 +8,9 @@
 #include <endian.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 
 #include "stack/verbs/device/address.hpp"
+#include "stack/verbs/device/host_interface.hpp"
 #include "stack/verbs/device/port_speed.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
@@ -127,19 +127,8 @@ ibv_gid to_ibv(const wire::Gid& gid) {
 uint32_t interface_index_of(const DeviceDescription& description) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return 0;
-  const auto is_own = [&](const sockaddr& address) {
-    wire::Gid gid;
-    if (address.sa_family == AF_INET)
-      gid = wire::Gid::from_ipv4(be32toh(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
-    else if (address.sa_family == AF_INET6)
-      std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
-                  gid.bytes.size());
-    return !gid.is_zero() &&
-           std::find(description.gids.begin(), description.gids.end(), gid) != description.gids.end();
-  };
-  uint32_t index = 0;
-  for (const ifaddrs* at = list; at != nullptr && index == 0; at = at->ifa_next)
-    if (at->ifa_addr != nullptr && is_own(*at->ifa_addr)) index = if_nametoindex(at->ifa_name);
+  const char* const name = interface_with(description.gids, list);
+  const uint32_t index = name == nullptr ? 0 : if_nametoindex(name);
   freeifaddrs(list);
   return index;
 }
