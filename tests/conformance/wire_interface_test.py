@@ -19,7 +19,7 @@ NAME = "wire0"
 NETMASK = "255.254.0.0"
 SIOCGIFNAME, SIOCGIFCONF, SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCGIFADDR, SIOCGIFBRDADDR = 0x8910, 0x8912, 0x8913, 0x8914, 0x8915, 0x8919
 SIOCGIFNETMASK, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFINDEX = 0x891B, 0x8921, 0x8927, 0x8933
-IFREQ_BYTES, CONF_ENTRIES = 40, 32
+IFREQ_BYTES = 40
 IFF_UP, IFF_RUNNING = 1, 0x40
 SYS = pathlib.Path("/sys/class/net")
 
@@ -60,10 +60,10 @@ def number(word):
 
 def listed():
     """The names and addresses of SIOCGIFCONF."""
-    buffer = ctypes.create_string_buffer(IFREQ_BYTES * CONF_ENTRIES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         asked = struct.pack("iP", 0, 0)
         whole_bytes = number(fcntl.ioctl(any_socket, SIOCGIFCONF, asked))
+        buffer = ctypes.create_string_buffer(whole_bytes)
         used_bytes = number(fcntl.ioctl(any_socket, SIOCGIFCONF, struct.pack("iP", len(buffer), ctypes.addressof(buffer))))
     assert whole_bytes == used_bytes, (whole_bytes, used_bytes)
     entries = [buffer.raw[at:at + IFREQ_BYTES] for at in range(0, used_bytes, IFREQ_BYTES)]

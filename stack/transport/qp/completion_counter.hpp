@@ -36,6 +36,7 @@ class CountedOperations {
   using Counters = std::array<CompletionCounter*, static_cast<size_t>(CountedOperation::count_)>;
 
   explicit CountedOperations(const Counters& counters) : counters_(counters) {}
+  [[nodiscard]] const Counters& counters() const { return counters_; }
 
   void add(CountedOperation operation, CompletionStatus status, uint64_t bytes) const {
     CompletionCounter* const counter = counters_[static_cast<size_t>(operation)];

@@ -230,7 +230,7 @@ class alignas(64) QueuePair {
   bool requests_first = false;  ///< at the next turn, since answers were left at the last
   /// The message in progress has taken a receive: `receive`.
   bool receive_taken = false;
-  bool is_counted = false;  ///< there are `counted` operations
+  bool is_counted = false;  ///< `counted` is not null: asked here, in a line that each message uses
   /// Packets sent and received, modulo 2^32; counters() extends them. The low bits of the first are the next
   /// IPv4 identification.
   uint32_t tx_packets = 0;

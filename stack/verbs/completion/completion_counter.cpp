@@ -53,7 +53,8 @@ int read_part(ibv_comp_cntr* pointer, uint64_t* value, std::atomic<uint64_t> Com
 int attach_counter(Qp& qp, Counter& counter, uint32_t operations) {
   SharedQp& shared = *qp.shared;
   const std::lock_guard lock(shared.control_mutex);
-  CountedOperations::Counters counters = shared.counters;
+  CountedOperations::Counters counters{};
+  if (shared.counted != nullptr) counters = shared.counted->counters();
   uint32_t added = 0;
   for (size_t operation = 0; operation < counters.size(); ++operation) {
     if ((operations & 1U << operation) == 0) continue;
@@ -72,7 +73,6 @@ int attach_counter(Qp& qp, Counter& counter, uint32_t operations) {
   });
   if (error != 0) return error;
   shared.counted = std::move(counted);
-  shared.counters = counters;
   counter.attachments.fetch_add(added, std::memory_order_relaxed);
   return 0;
 }
@@ -80,10 +80,11 @@ int attach_counter(Qp& qp, Counter& counter, uint32_t operations) {
 }  // namespace
 
 void detach_counters(SharedQp& shared) {
-  for (CompletionCounter* const counted : shared.counters)
+  if (shared.counted == nullptr) return;
+  for (CompletionCounter* const counted : shared.counted->counters())
     if (counted != nullptr)
       static_cast<Counter*>(counted)->attachments.fetch_sub(1, std::memory_order_release);
-  shared.counters = {};
+  shared.counted.reset();
 }
 
 FAULTLINE_VERB int _ibv_query_comp_cntr_caps(ibv_context* context, ibv_comp_cntr_caps* caps,

@@ -18,7 +18,6 @@
 
 namespace faultline::verbs {
 
-/// Properties of a device that are known before it runs; enough for ibv_get_device_list.
 /// A network, with its prefix counted in a GID's 128 bits (IPv4: 96 more), and the gateway to it.
 struct DeviceRoute {
   wire::Gid to;
@@ -27,6 +26,7 @@ struct DeviceRoute {
   friend bool operator==(const DeviceRoute&, const DeviceRoute&) = default;
 };
 
+/// Properties of a device that are known before it runs; enough for ibv_get_device_list.
 struct DeviceDescription {
   std::string name;      ///< "faultline0"
   wire::MacAddress mac;  ///< the GUID derives from it (EUI-64)

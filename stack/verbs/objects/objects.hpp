@@ -69,10 +69,10 @@ struct SharedQp {
   Qp* handles = nullptr;  ///< guarded by handles_mutex
 
   std::mutex control_mutex;  ///< serialises modify and query
-  /// The counters of its operations, of which each holds a reference; the core has the first.
-  std::unique_ptr<transport::CountedOperations> counted;  ///< guarded by control_mutex
-  transport::CountedOperations::Counters counters{};      ///< guarded by control_mutex
-  ibv_qp_attr attributes{};                               ///< as the program set them
+  /// The counters of its operations, which the core adds to: each is a Counter and counts this as an
+  /// attachment. Null: none. Guarded by control_mutex.
+  std::unique_ptr<transport::CountedOperations> counted;
+  ibv_qp_attr attributes{};  ///< as the program set them
   ibv_qp_init_attr created{};
 };
 
