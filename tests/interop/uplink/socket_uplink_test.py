@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from uplink_lab import end_run, lib, sh
+from uplink_lab import end_run, has_sent, lib, sh
 
 NOBODY = 65534  # Debian's user without a special purpose
 SPACES = [f"uplinkudp-{os.getpid()}-{side}" for side in "ab"]
@@ -310,7 +310,7 @@ def expect_replacement(lab, switches):
     lib.expect(len(lab.seats(0)) == 2, "two servers are attached")
     rpings.append(lab.program("kept-rping-client", 1, *rping, "-c"))
     client = lab.program("kept-client", 1, *writes, IPV4[0])
-    lib.await_that(lambda: pings(lab) > 20 and len(lab.seats(1)) == 2, "traffic")
+    lib.await_that(lambda: has_sent(lab.status(1), client) and pings(lab) > 20, "traffic")
     for side, end in ((1, "kill"), (0, "terminate")):
         before = lab.seats(side)
         assert len(before) == 2, before
@@ -321,7 +321,7 @@ def expect_replacement(lab, switches):
         old.wait(timeout=lib.LIMIT_S)
         lib.await_that(lambda: lab.seats(side) == before, "all programs have their seats again")
         pinged = pings(lab)
-        lib.await_that(lambda: pings(lab) > pinged + 20, "traffic goes on")
+        lib.await_that(lambda: has_sent(lab.status(1), client) and pings(lab) > pinged + 20, "traffic goes on")
         print(f"ok: {end}: the programs have their seats and QPNs again, and traffic goes on")
     end_run(client)
     end_well(lab, {"kept-client": client, "kept-server": server})

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 
-from uplink_lab import HOSTS, end_run, lib, run_in_lab
+from uplink_lab import HOSTS, end_run, has_sent, lib, run_in_lab
 
 # The time-outs outlast the time without a switch, also on a busy machine. The run is ended when the switches are replaced.
 WRITES = ["ib_write_bw", "-F", "-s", "65536", "-q", "2", "-u", "19", "-D", "3600", "-p", "18600"]
@@ -25,10 +25,6 @@ def process_of_switch(lab, side):
     """Its process id; 0 while no switch answers. ip netns exec has become the switch."""
     asked = lab.ask(side, "--json")
     return json.loads(asked.stdout)["pid"] if asked.returncode == 0 else 0
-
-
-def sent_frames(lab, side):
-    return sum(seat["sent_frames"] for seat in lab.status(side)["seats"])
 
 
 def pings(lab):
@@ -46,7 +42,7 @@ def run(lab):
     lib.expect(len(seats(lab, 0)) == 2, "two servers are attached")
     rpings.append(lab.perftest("rping-client", 1, "stdbuf", "-oL", *RPING, "-c"))
     client = lab.perftest("write-client", 1, *WRITES, HOSTS[0])
-    lib.await_that(lambda: sent_frames(lab, 1) > 1000 and pings(lab) > 20, "traffic")
+    lib.await_that(lambda: has_sent(lab.status(1), client) and pings(lab) > 20, "traffic")
 
     for side, end in ((1, "kill"), (0, "terminate")):
         before = seats(lab, side)
@@ -61,7 +57,7 @@ def run(lab):
         lib.await_that(lambda: process_of_switch(lab, side) == switches[side].pid, "the new switch answers")
         lib.await_that(lambda: seats(lab, side) == before, "all programs have their seats again")
         pinged = pings(lab)
-        lib.await_that(lambda: pings(lab) > pinged + 20 and sent_frames(lab, 1) > 1000, "traffic goes on")
+        lib.await_that(lambda: has_sent(lab.status(1), client) and pings(lab) > pinged + 20, "traffic goes on")
         print(f"ok: {end}: the programs have their seats and QPNs again, and traffic goes on")
 
     end_run(client)

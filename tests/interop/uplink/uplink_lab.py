@@ -33,8 +33,15 @@ def sh(*command, check=True):
     return subprocess.run(command, check=check, capture_output=True, text=True, timeout=lib.LIMIT_S)
 
 
+def has_sent(status, process):
+    """Whether the process is in the midst of a run: its own seat, of the switch with this status, has sent frames. Other programs' frames say
+    nothing about it."""
+    return any(seat["pid"] == process.pid and seat["sent_frames"] > 1000 for seat in status["seats"])
+
+
 def end_run(client):
-    """Ends a run of perftest's option -D as its time does: by SIGALRM, which ends the start, the measured part and the rest."""
+    """Ends a run of perftest's option -D as its time does: by SIGALRM, which ends the start, the measured part and the rest.
+    Before its run has begun, the signal kills perftest: see has_sent()."""
     def ended():
         client.send_signal(signal.SIGALRM)
         return client.poll() is not None
