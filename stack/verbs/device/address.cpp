@@ -21,6 +21,19 @@ int own_gid_index(const DeviceDescription& description, const wire::Gid& gid) {
   return at == description.gids.end() ? -1 : static_cast<int>(at - description.gids.begin());
 }
 
+/// Returns the GID that packets to a destination come from: the one at the program's index. A packet has
+/// addresses of one family, so one to a group of the other family comes from the device's first GID of that
+/// family. Null if there is none.
+const wire::Gid* source_towards(const DeviceDescription& description, uint8_t index,
+                                const wire::Gid& destination) {
+  const auto is_of_family = [&](const wire::Gid& gid) { return gid.is_ipv4() == destination.is_ipv4(); };
+  const wire::Gid& chosen = description.gids[index];
+  if (is_of_family(chosen)) return &chosen;
+  if (!wire::is_multicast(destination)) return nullptr;
+  const auto at = std::find_if(description.gids.begin(), description.gids.end(), is_of_family);
+  return at == description.gids.end() ? nullptr : &*at;
+}
+
 }  // namespace
 
 wire::Gid gid_from(const ibv_gid& gid) {
@@ -42,9 +55,9 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
   if (attributes.grh.sgid_index >= description.gids.size())
     return refuse("sgid_index: the GID table has no such entry");
   const wire::Gid destination = gid_from(attributes.grh.dgid);
-  const wire::Gid& source = description.gids[attributes.grh.sgid_index];
   if (destination.is_zero()) return refuse("dgid is zero: the program has not exchanged GIDs");
-  if (source.is_ipv4() != destination.is_ipv4())
+  const wire::Gid* const source = source_towards(description, attributes.grh.sgid_index, destination);
+  if (source == nullptr)
     return refuse("dgid and the GID at sgid_index are not both IPv4, or both IPv6; choose another GID index");
 
   av = {};
@@ -55,7 +68,7 @@ int make_address_vector(DeviceBackend& backend, const ibv_ah_attr& attributes, t
     return error;
   }
   av.path.source_mac = description.mac;
-  av.path.source_gid = source;
+  av.path.source_gid = *source;
   av.path.destination_gid = destination;
   av.path.traffic_class =
       attributes.grh.traffic_class != 0 ? attributes.grh.traffic_class : description.traffic_class;

@@ -309,6 +309,42 @@ TEST_F(Multicast, AttachAndDetachAreChecked) {
   EXPECT_EQ(ibv_detach_mcast(b.qp, &ipv6, 0), 0);
 }
 
+TEST_F(Multicast, AGroupOfTheOtherFamilyIsReachedFromAGidOfThatFamily) {
+  const Pages from(4096);
+  const Pages to(8192);
+  ibv_mr* const local = a.add_region(from);
+  ibv_mr* const at_b = b.add_region(to);
+  for (const End* end : {&a, &b}) ASSERT_EQ(end->to_init() | end->to_rtr({}, 0) | end->to_rts(), 0);
+  ibv_gid ipv6{};
+  ipv6.raw[0] = 0xff;
+  ipv6.raw[1] = 0x0e;
+  ipv6.raw[15] = 5;
+  for (const auto& [gid, index, family] : {std::tuple(ipv6, 0, 6), std::tuple(group(5), 1, 4)}) {
+    SCOPED_TRACE(family);
+    ibv_gid own{};
+    ASSERT_EQ(ibv_query_gid(a.context, 1, 1 - index, &own), 0);
+    ASSERT_EQ(ibv_attach_mcast(b.qp, &gid, 0), 0);
+    ASSERT_EQ(b.post_receive(1, {sge_of(at_b, 0, 2048)}), 0);
+    ibv_ah_attr route = End::rtr_attributes(gid, 0).ah_attr;
+    route.grh.sgid_index = static_cast<uint8_t>(index);
+    ibv_ah* const ah = ibv_create_ah(a.pd, &route);
+    ASSERT_NE(ah, nullptr);
+    ibv_sge sge = sge_of(local, 0, 600);
+    ibv_send_wr wr = send_of(sge);
+    wr.wr.ud = {ah, 0xffffff, kQkey};
+    ASSERT_EQ(a.post_send(wr), 0);
+    EXPECT_EQ(completion(a, b).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(completion(b, a).status, IBV_WC_SUCCESS);
+    // The GRH is the IPv6 header, or 20 bytes and the IPv4 header (IBA A17.4.5.1).
+    if (family == 6)
+      EXPECT_EQ(std::memcmp(to.data() + 8, own.raw, sizeof own.raw), 0);
+    else
+      EXPECT_EQ(std::memcmp(to.data() + 32, own.raw + 12, 4), 0);
+    EXPECT_EQ(ibv_destroy_ah(ah), 0);
+    EXPECT_EQ(ibv_detach_mcast(b.qp, &gid, 0), 0);
+  }
+}
+
 TEST_F(Multicast, EachAttachedQpGetsItsCopyOnce) {
   constexpr uint32_t kMulticastQpn = 0xffffff;
   const Pages from(4096);

@@ -267,6 +267,8 @@ TEST(AddressHandles, AreCheckedAndHoldTheirDomain) {
   EXPECT_EQ(error_with([](auto& x) { x.grh.sgid_index = 3; }), EINVAL);
   EXPECT_EQ(error_with([](auto& x) { x.grh.dgid.raw[12] = 239; }), 0) << "multicast";
   EXPECT_EQ(error_with([](auto& x) { x.grh.dgid.raw[15] = 9; }), EHOSTUNREACH);
+  EXPECT_EQ(error_with([](auto& x) { x.grh.dgid.raw[0] = 0x20; }), EINVAL)
+      << "an IPv6 host, from an IPv4 GID";
 }
 
 TEST(AddressHandles, ComeFromAReceivedHeader) {
