@@ -4,6 +4,7 @@ from edge_cases import (ACCESS, BAD_RESPONSE, FLUSHED, INVALID, LOCAL_LENGTH, LO
                         REMOTE_INVALID, REMOTE_OPERATION, STATUSES, SUCCESS, KernelCannot, completes, edge, equal, holds, plus)
 
 MTU = 1024
+GRH_BYTES = 40  # before each datagram's data
 NO_TIMEOUT = 0
 SIZE = 65536
 # The kernel raises only these events; Faultline raises one for each error (IBA 11.6.3.2).
@@ -82,6 +83,24 @@ def receive_too_small(c):
     equal("the bytes beyond the receive", r.read(1500, offset=1500), bytes(1500))
     wire = yield q, r
     wire.refused_once(INVALID if ours else OPERATIONAL, plus(q.psn, 1))
+
+
+@edge()
+def datagram_longer_than_the_receive(c):
+    """It is dropped without a completion or an event, the receive stays posted, and both QPs go on."""
+    q, r = c.pair(transport="UD", mtu=MTU)
+    data = c.filled(q, 600)
+    r.recv(GRH_BYTES + 100)
+    for length in (101, 600, 100):
+        q.post("send", length)
+        completes(q, SUCCESS)
+    done = r.wait()
+    equal("the completion", [(one["status"], one["length"]) for one in done], [(SUCCESS, GRH_BYTES + 100)])
+    equal("the data", r.read(600, offset=GRH_BYTES), data[:100] + bytes(500))
+    equal("events", c.asks.events() + c.answers.events(), [])
+    equal("states", (q.state(), r.state()), ("rts", "rts"))
+    wire = yield q, r
+    equal("packets", len(wire.packets), 3)
 
 
 @edge(reduced={"rdma_write 4096"}, op=["rdma_write", "send"], mtu=[4096, 512])
