@@ -5,6 +5,8 @@
 #   old_kernel.sh INIT BUILD_DIRECTORY
 # If QEMU or the kernel's package cannot be had, the script prints a line and exits with status 77.
 set -euo pipefail
+# shellcheck source=tests/interop/kernel/guest/tests_in_guest.sh
+. "$(dirname "$0")/tests_in_guest.sh"
 
 init=$1
 build=$2
@@ -12,20 +14,12 @@ cache=${FAULTLINE_PEER_CACHE:-${XDG_CACHE_HOME:-$([ "$(id -u)" = 0 ] && echo /va
 suite=bookworm
 # The kernel for virtual machines: a third of the other one's size, the same source.
 package=linux-image-cloud-amd64
-# Ends a hang: an emulated machine beside other work is ten times slower than alone.
-guest_seconds=1800
-
 # Programs of BUILD_DIRECTORY and their arguments, one a line. A filter leaves out those that need much time or the calls of Linux 6.7.
 tests=(
   'tests/unit/odp/odp_watch_test --gtest_filter=OwnUserfault.*:ManySmallRegions.LeaveNothingWatched'
   'tests/unit/odp/odp_watch_hooked_test --gtest_filter=-ManySmallRegions.TakeFewMappings'
   'tests/unit/odp/odp_program_call_test --gtest_filter=*AFailedCall*'
 )
-
-cannot() {
-  printf 'SKIPPED: no Linux 6.1: %s\n' "$*" >&2
-  exit 77
-}
 
 private_apt() {
   local program=$1
@@ -56,49 +50,11 @@ fetch_kernel() {
   mv "$cache/vmlinuz.new" "$cache/vmlinuz"
 }
 
-# add_program PROGRAM: adds it and the libraries that it needs
-add_program() {
-  local library
-  cp "$build/$1" "$root/bin/"
-  while read -r library; do cp -L -n "$library" "$root/lib/" || true; done < <(ldd "$build/$1" | grep -o '/[^ ]*')
-}
-
-for tool in qemu-system-x86_64 apt-get apt-cache dpkg-deb cpio flock ldd; do
-  command -v $tool >/dev/null || cannot "$tool is not installed"
-done
+need_tools apt-get apt-cache dpkg-deb flock
 mkdir -p "$cache"
 exec 9>"$cache/lock"
 flock 9
 [ -e "$cache/vmlinuz" ] || fetch_kernel
 flock -u 9
 
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-root=$folder/root
-mkdir -p "$root"/{bin,lib,lib64}
-cp "$init" "$root/init"
-cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
-# The C library loads it to end a thread.
-cp -L /lib/x86_64-linux-gnu/libgcc_s.so.1 "$root/lib/"
-for test in "${tests[@]}"; do
-  add_program "${test%% *}"
-  words=''
-  [ "${test#* }" = "$test" ] || words=" ${test#* }"
-  printf '/bin/%s%s\n' "$(basename "${test%% *}")" "$words" >>"$root/tests"
-done
-(cd "$root" && find . | cpio --quiet -o -H newc) >"$folder/initrd"
-timeout $guest_seconds qemu-system-x86_64 -machine pc -accel "${FAULTLINE_PEER_ACCEL:-tcg}" -cpu max -smp 2 -m 2048 -nographic -no-reboot -net none \
-  -kernel "$cache/vmlinuz" -initrd "$folder/initrd" -append 'console=ttyS0 quiet panic=-1 rdinit=/init' \
-  </dev/null 2>&1 | tr -d '\r' >"$folder/output" || true
-# The tests' own output, if one failed, and each one's status.
-grep -aE '^guest:|FAILED|Failure|Which is|SKIPPED' "$folder/output" || true
-grep -aq '^guest: end' "$folder/output" || {
-  tail -n 40 "$folder/output"
-  echo "FAILED: the guest did not come to its end in $guest_seconds s"
-  exit 1
-}
-failed=$(grep -acE '^guest: [1-9][0-9]* /' "$folder/output" || true)
-[ "$failed" = 0 ] || {
-  echo "FAILED: $failed programs"
-  exit 1
-}
+run_in_guest "$cache/vmlinuz" "$init" "$build" "${tests[@]}"
