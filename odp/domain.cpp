@@ -54,6 +54,8 @@ int populate(const Region& region) {
     const uint64_t bytes = std::min(kStepBytes, end - address);
     while (madvise(reinterpret_cast<void*>(address), bytes, advice) != 0) {
       if (errno == EINTR || errno == EAGAIN) continue;
+      // madvise(2): VM_IO or VM_PFNMAP.
+      if (errno == EINVAL && region.is_of_other_device) return 0;
       // madvise(2): ENOMEM means a hole or short memory.
       return errno == ENOMEM && !has_hole({address, address + bytes}) ? ENOMEM : EFAULT;
     }
@@ -205,7 +207,7 @@ int Domain::prepare_implicit(const RegionRequest& request, std::unique_ptr<Regio
 }
 
 int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>& region) {
-  if (!is_valid(request)) return EINVAL;
+  if (!is_valid(request) || (request.is_of_other_device && (request.access & kOnDemand) != 0)) return EINVAL;
   const bool on_demand = (request.access & kOnDemand) != 0;
   const uint64_t first_page = request.address >> kPageShift;
   const uint64_t last_page = (request.address + request.length_bytes - 1) >> kPageShift;
@@ -221,6 +223,7 @@ int Domain::prepare_range(const RegionRequest& request, std::unique_ptr<Region>&
   region->domain = request.domain;
   region->access = request.access;
   region->on_demand = on_demand;
+  region->is_of_other_device = request.is_of_other_device;
   region->address = request.address;
   region->length_bytes = request.length_bytes;
   region->iova = request.iova;
@@ -264,6 +267,7 @@ int Domain::enlist(Region& region) {
 }
 
 int Domain::watch(Region& region) {
+  if (region.is_of_other_device) return 0;
   const int error = monitor_->watch(region.start_page_address(), region.end_page_address());
   const bool has_hole = region.watch_at_fault;
   // A mapping that refuses a watch now may be replaced by another; EPERM is permanent (a read-only file).
@@ -281,7 +285,7 @@ int Domain::watch(Region& region) {
 
 int Domain::make_ready(Region& region) {
   if (region.on_demand) return 0;
-  if (const int error = populate(region); error != 0) return error;
+  if (const int error = populate(region); error != 0 || region.is_of_other_device) return error;
   const int error = pins_.pin_whole(region);
   if (error == 0) return 0;
   return judge_unpinned({.length_bytes = region.length_bytes,
@@ -299,7 +303,7 @@ void Domain::dismantle(Region& region) {
   }
   index_.remove(region);
   pins_.unpin_all(region);
-  monitor_->unwatch(region.start_page_address(), region.end_page_address());
+  if (!region.is_of_other_device) monitor_->unwatch(region.start_page_address(), region.end_page_address());
 }
 
 int Domain::close(Key key) {

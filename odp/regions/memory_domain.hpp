@@ -79,6 +79,9 @@ struct RegionRequest {
   uint64_t length_bytes = 0;
   uint64_t iova = 0;    ///< the address that accesses by key use
   uint32_t access = 0;  ///< AccessFlag bits
+  /// Memory of another device that the library has mapped for this region alone: neither pinned nor watched.
+  /// Its pages may have no struct page, so a copy's own page fault maps them. Not on demand.
+  bool is_of_other_device = false;
 };
 
 struct RegionResult {

@@ -38,6 +38,7 @@ struct Region {
   ProtectionDomain domain = 0;
   uint32_t access = 0;
   bool on_demand = false;
+  bool is_of_other_device = false;  ///< RegionRequest::is_of_other_device
   uint64_t address = 0;
   uint64_t length_bytes = 0;
   uint64_t iova = 0;

@@ -16,17 +16,11 @@ FAULTLINE_VERB int private_later_call(...) {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
 }
-/// Returns a descriptor, or -1 with errno.
-FAULTLINE_VERB int private_later_descriptor(...) {
-  errno = EOPNOTSUPP;
-  return -1;
-}
 
 #define FAULTLINE_LATER(name, what, version) \
   __asm__(".symver private_later_" #what "," #name "@@IBVERBS_1." #version)
 FAULTLINE_LATER(ibv_alloc_dmah, object, 15);
 FAULTLINE_LATER(ibv_dealloc_dmah, call, 15);
-FAULTLINE_LATER(ibv_dm_export_dmabuf_fd, descriptor, 16);
 #undef FAULTLINE_LATER
 
 }  // namespace faultline::abi

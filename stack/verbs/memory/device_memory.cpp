@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Device memory (ibv_alloc_dm(3)), emulated in host memory: anonymous pages of the process that no program
-// maps or unmaps, pinned while they are registered. Needs no engine.
+// maps or unmaps, pinned while they are registered. Where the kernel has udmabuf, they are those of a memfd,
+// so that the program can export them. Needs no engine.
 #include <cstring>
 #include <memory>
 
 #include <sys/mman.h>
 
+#include "stack/verbs/memory/dma_buf.hpp"
+#include "stack/verbs/memory/later_calls.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/trouble/call.hpp"
 
@@ -74,8 +77,15 @@ int copy_from_in_trouble(void* host_address, ibv_dm* dm, uint64_t offset_bytes, 
 DeviceMemory::DeviceMemory(VerbsDevice& lender, uint8_t* start, uint64_t bytes)
     : device(lender), memory(start), length_bytes(bytes), handle(next_handle()) {}
 
+DeviceMemory::DeviceMemory(VerbsDevice& lender, std::unique_ptr<ExportableMemory> pages, uint64_t bytes)
+    : device(lender),
+      exportable(std::move(pages)),
+      memory(exportable->memory()),
+      length_bytes(bytes),
+      handle(next_handle()) {}
+
 DeviceMemory::~DeviceMemory() {
-  ::munmap(memory, length_bytes);
+  if (exportable == nullptr) ::munmap(memory, length_bytes);
   device.device_memory_used_bytes.fetch_sub(length_bytes);
 }
 
@@ -105,6 +115,26 @@ void remove_dm(Dm& dm) {
   release(context.live_objects);
 }
 
+namespace {
+
+/// Null if memory is short. Throws std::bad_alloc. The memory gives its bytes back to the device at its end.
+std::shared_ptr<DeviceMemory> make_memory(VerbsDevice& device, uint64_t bytes) {
+  if (ExportableMemory::is_possible()) {
+    std::unique_ptr<ExportableMemory> pages = ExportableMemory::make(bytes);
+    return pages == nullptr ? nullptr : std::make_shared<DeviceMemory>(device, std::move(pages), bytes);
+  }
+  void* const start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  try {
+    return std::make_shared<DeviceMemory>(device, static_cast<uint8_t*>(start), bytes);
+  } catch (const std::bad_alloc&) {
+    ::munmap(start, bytes);
+    throw;
+  }
+}
+
+}  // namespace
+
 ibv_dm* alloc_dm(ibv_context* ibv_context_pointer, ibv_alloc_dm_attr* attributes) {
   if (!is_live(ibv_context_pointer) || attributes == nullptr) return fail(EINVAL);
   Context& context = context_of(ibv_context_pointer);
@@ -115,21 +145,13 @@ ibv_dm* alloc_dm(ibv_context* ibv_context_pointer, ibv_alloc_dm_attr* attributes
     return fail(EINVAL);
   if (const int error = trouble_of("ibv_alloc_dm", ibv_context_pointer); error != 0) return fail(error);
   if (!take(device, attributes->length)) return fail(ENOMEM);
-  void* const start =
-      ::mmap(nullptr, attributes->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (start == MAP_FAILED) {
-    device.device_memory_used_bytes.fetch_sub(attributes->length);
-    return fail(ENOMEM);
-  }
   try {
-    return make_dm(context,
-                   std::make_shared<DeviceMemory>(device, static_cast<uint8_t*>(start), attributes->length),
-                   false);
+    std::shared_ptr<DeviceMemory> memory = make_memory(device, attributes->length);
+    if (memory != nullptr) return make_dm(context, std::move(memory), false);
   } catch (const std::bad_alloc&) {
-    ::munmap(start, attributes->length);
-    device.device_memory_used_bytes.fetch_sub(attributes->length);
-    return fail(ENOMEM);
   }
+  device.device_memory_used_bytes.fetch_sub(attributes->length);
+  return fail(ENOMEM);
 }
 
 /// ibv_import_dm(3): this call on any handle ends the memory's use. The remaining handles can only be freed
@@ -142,6 +164,15 @@ int free_dm(ibv_dm* ibv_dm_pointer) {
   dm.shared->freed = true;
   remove_dm(dm);
   return 0;
+}
+
+/// EOPNOTSUPP where the kernel has no udmabuf, or this user may not use it.
+FAULTLINE_VERB int ibv_dm_export_dmabuf_fd(ibv_dm* ibv_dm_pointer) {
+  errno = EINVAL;
+  if (!is_live(ibv_dm_pointer) || dm_of(ibv_dm_pointer).shared->freed) return -1;
+  errno = EOPNOTSUPP;
+  const ExportableMemory* const pages = dm_of(ibv_dm_pointer).shared->exportable.get();
+  return pages == nullptr ? -1 : pages->export_descriptor();
 }
 
 }  // namespace faultline::verbs

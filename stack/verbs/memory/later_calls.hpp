@@ -15,6 +15,7 @@ extern "C" {
 void* ibv_alloc_buf(ibv_pd* pd, size_t length_bytes, ibv_buf** buffer);
 void ibv_free_buf(ibv_buf* buffer);
 int ibv_export_buf_dmabuf_fd(ibv_buf* buffer);
+int ibv_dm_export_dmabuf_fd(ibv_dm* dm);
 ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attributes);
 ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buffer, void* address, size_t length_bytes, int access);
 }

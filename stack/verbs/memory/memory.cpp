@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "stack/record/recorded_call.hpp"
+#include "stack/verbs/memory/dma_buf.hpp"
 #include "stack/verbs/objects/limits.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/verbs/trouble/call.hpp"
@@ -93,18 +94,28 @@ status::MrRow row_of(const Mr& mr, uint64_t va, TimeNs now) {
   return row;
 }
 
+/// Memory that is not the program's own.
+struct OtherMemory {
+  std::shared_ptr<DeviceMemory> device_memory = nullptr;
+  std::shared_ptr<DmaBuf> dma_buf = nullptr;
+  void* shown = nullptr;  ///< ibv_mr::addr: device memory has no address that the program can use
+
+  [[nodiscard]] bool is_any() const { return device_memory != nullptr || dma_buf != nullptr; }
+};
+
 Mr* register_on(OpenDevice& engine, Pd& pd, void* address, size_t length_bytes, uint64_t iova,
-                uint32_t access, std::shared_ptr<DeviceMemory> device_memory) {
+                uint32_t access, OtherMemory other) {
   const auto va = reinterpret_cast<uint64_t>(address);
-  const bool is_empty = device_memory != nullptr && length_bytes == 0 && valid_access(access);
+  const bool is_empty = other.device_memory != nullptr && length_bytes == 0 && valid_access(access);
   if (const int error = is_empty ? 0 : check_region(va, length_bytes, iova, access); error != 0)
     return fail(error);
   if (const int error = trouble_of("ibv_reg_mr", pd.context, length_bytes); error != 0) return fail(error);
   std::unique_ptr<Mr> mr(new (std::nothrow) Mr());
   if (mr == nullptr || !acquire(engine.mrs, kMaxMrs)) return fail(ENOMEM);
   count_region(pd, access);
-  const odp::RegionResult result =
-      make_key(engine.backend->memory(), request_of(pd, va, length_bytes, iova, access));
+  odp::RegionRequest request = request_of(pd, va, length_bytes, iova, access);
+  request.is_of_other_device = other.dma_buf != nullptr;
+  const odp::RegionResult result = make_key(engine.backend->memory(), request);
   if (result.error != 0) {
     uncount_region(pd, access);
     release(engine.mrs);
@@ -112,12 +123,12 @@ Mr* register_on(OpenDevice& engine, Pd& pd, void* address, size_t length_bytes, 
   }
   mr->context = pd.context;
   mr->pd = &pd;
-  // Device memory has no address that the program can use.
-  mr->addr = device_memory == nullptr ? address : nullptr;
+  mr->addr = other.is_any() ? other.shown : address;
   mr->length = length_bytes;
   mr->iova = iova;
   mr->access = access;
-  mr->device_memory = std::move(device_memory);
+  mr->device_memory = std::move(other.device_memory);
+  mr->dma_buf = std::move(other.dma_buf);
   set_key(*mr, result.key);
   note_creation(static_cast<ibv_mr*>(mr.get()));
   mr->published.publish(engine.backend->status(), row_of(*mr, va, engine.backend->now()));
@@ -138,11 +149,11 @@ void describe(record::ControlRow& row, const void* address, size_t length_bytes,
 }
 
 Mr* register_region(Pd& pd, void* address, size_t length_bytes, uint64_t iova, uint32_t access,
-                    std::shared_ptr<DeviceMemory> device_memory = nullptr) {
+                    OtherMemory other = {}) {
   record::RecordedCall call(controls_of(pd.context), record::ControlCall::register_mr);
   describe(call.row, address, length_bytes, access);
   Mr* const mr = register_on(*context_of(pd.context).started.load(), pd, address, length_bytes, iova, access,
-                             std::move(device_memory));
+                             std::move(other));
   if (mr != nullptr)
     call.row.object = mr->lkey;
   else
@@ -203,9 +214,33 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv_dm_pointer, uint64_t offset_bytes, siz
   if (offset_bytes > memory->length_bytes || length_bytes > memory->length_bytes - offset_bytes)
     return fail(EINVAL);
   memory->regions.fetch_add(1);
-  Mr* const mr = register_region(pd_of(pd), memory->memory + offset_bytes, length_bytes, 0, access, memory);
+  Mr* const mr = register_region(pd_of(pd), memory->memory + offset_bytes, length_bytes, 0, access,
+                                 {.device_memory = memory});
   if (mr == nullptr) memory->regions.fetch_sub(1);
   return mr;
+}
+
+/// Programs ask with the descriptor -1 whether there is such a call: EBADF says yes (UCX, libfabric, NCCL).
+FAULTLINE_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset_bytes, size_t length_bytes,
+                                         uint64_t iova, int descriptor, int access_flags) {
+  // ibv_reg_mr(3): "only the following flags are supported".
+  constexpr uint32_t kAllowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING;
+  if (!is_live(pd)) return fail(EINVAL);
+  const auto access = static_cast<uint32_t>(access_flags);
+  if ((access & ~kAllowed) != 0 || !valid_access(access)) return fail(EINVAL);
+  std::shared_ptr<DmaBuf> dma_buf;
+  const DmaBuf::Part part{.descriptor = descriptor,
+                          .offset_bytes = offset_bytes,
+                          .length_bytes = length_bytes,
+                          .iova = iova,
+                          .is_written = (access & IBV_ACCESS_LOCAL_WRITE) != 0};
+  if (const int error = DmaBuf::map(part, dma_buf); error != 0) return fail(error);
+  void* const address = dma_buf->address();
+  // As in rdma-core.
+  void* const shown = reinterpret_cast<void*>(offset_bytes);
+  return register_region(pd_of(pd), address, length_bytes, iova, access,
+                         {.dma_buf = std::move(dma_buf), .shown = shown});
 }
 
 FAULTLINE_VERB int ibv_dereg_mr(ibv_mr* ibv_mr_pointer) {
@@ -236,6 +271,7 @@ FAULTLINE_VERB int ibv_rereg_mr(ibv_mr* ibv_mr_pointer, int flags, ibv_pd* new_p
   if (const int error = trouble_of("ibv_rereg_mr", ibv_mr_pointer); error != 0) return refuse(error);
   if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || mr.imported) return refuse(EINVAL);
   if (mr.device_memory != nullptr) return refuse(EINVAL);  // as in Linux (ib_uverbs_rereg_mr)
+  if (mr.dma_buf != nullptr) return refuse(EOPNOTSUPP);    // the call has no descriptor for the new memory
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   Pd& old_pd = pd_of(mr.pd);
   Pd* pd = &old_pd;

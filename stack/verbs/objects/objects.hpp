@@ -47,6 +47,8 @@ struct VerbsDevice : ibv_device {
 };
 
 struct Context;
+class DmaBuf;
+class ExportableMemory;
 struct Dm;
 struct DeviceMemory;
 struct Mr;
@@ -212,8 +214,10 @@ struct Mr : ibv_mr {
   uint64_t iova = 0;
   uint32_t access = 0;
   bool imported = false;
-  bool exported = false;                        ///< another handle may have deregistered it
-  std::shared_ptr<DeviceMemory> device_memory;  ///< the memory that it covers (ibv_reg_dm_mr), or null
+  bool exported = false;  ///< another handle may have deregistered it
+  // The memory that it covers, if it is not the program's own: of one kind at most.
+  std::shared_ptr<DeviceMemory> device_memory;  ///< ibv_reg_dm_mr
+  std::shared_ptr<DmaBuf> dma_buf;              ///< ibv_reg_dmabuf_mr
   Mr *previous = nullptr, *next = nullptr;      ///< guarded by Context::objects_lock
   Published<status::MrRow> published;
   const LiveObject live{this, ObjectKind::mr};
@@ -226,11 +230,13 @@ struct Mw : ibv_mw {
 /// Device memory: pages of this process that the device owns, so that no program unmaps them.
 struct DeviceMemory {
   DeviceMemory(VerbsDevice& lender, uint8_t* start, uint64_t bytes);
+  DeviceMemory(VerbsDevice& lender, std::unique_ptr<ExportableMemory> pages, uint64_t bytes);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   VerbsDevice& device;
+  const std::unique_ptr<ExportableMemory> exportable;  ///< null where the kernel has no udmabuf
   uint8_t* const memory;
   const uint64_t length_bytes;
   const uint32_t handle;

@@ -5,12 +5,6 @@
 
 namespace faultline::verbs {
 
-// --- other memory ---
-FAULTLINE_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* /*pd*/, uint64_t /*offset*/, size_t /*length*/,
-                                         uint64_t /*iova*/, int /*fd*/, int /*access*/) {
-  return fail(EOPNOTSUPP);
-}
-
 // --- fork: no device accesses the engine's memory directly, so copy-on-write in a child is harmless ---
 FAULTLINE_VERB int ibv_fork_init() {
   return 0;

@@ -35,7 +35,6 @@ const std::set<std::string> kNeverFail{
     "ibv_rate_to_mbps",
     "ibv_query_qp_data_in_order",
     "ibv_rate_to_mult",
-    "ibv_reg_dmabuf_mr",
     "ibv_set_ece",
     "ibv_unimport_dm",
     "ibv_unimport_mr",
@@ -50,6 +49,7 @@ const std::set<std::string> kNeverFail{
     "ibv_set_comp_cntr",
     "ibv_set_err_comp_cntr",
     "ibv_export_buf_dmabuf_fd",
+    "ibv_dm_export_dmabuf_fd",
 };
 
 /// Functions whose call has another's name.
@@ -65,6 +65,7 @@ const std::map<std::string, std::string> kCallOf{
     {"ibv_query_port_speed", "ibv_query_port"},
     {"ibv_reg_buf_mr", "ibv_reg_mr"},
     {"ibv_reg_dm_mr", "ibv_reg_mr"},
+    {"ibv_reg_dmabuf_mr", "ibv_reg_mr"},
     {"ibv_reg_mr_ex", "ibv_reg_mr"},
     {"ibv_reg_mr_iova", "ibv_reg_mr"},
     {"ibv_reg_mr_iova2", "ibv_reg_mr"},
