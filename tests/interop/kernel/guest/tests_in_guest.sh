@@ -24,10 +24,34 @@ add_program() {
   while read -r library; do cp -L -n "$library" "$2/lib/" || true; done < <(ldd "$1/$3" | grep -o '/[^ ]*')
 }
 
-# run_in_guest KERNEL INIT BUILD TEST...: TEST is a program of BUILD with its arguments. Prints what failed or was skipped, and each one's
-# status. All output is in $folder/output.
+# boot_guest KERNEL INITRD: boots a guest whose init runs the lines of its /tests. Prints what failed or was skipped, and the status of each
+# line. All output is in $folder/output.
+boot_guest() {
+  local kernel=$1 initrd=$2 failed
+  timeout $guest_seconds qemu-system-x86_64 -machine pc -accel "${FAULTLINE_PEER_ACCEL:-tcg}" -cpu max -smp 2 -m 2048 -nographic -no-reboot \
+    -net none -kernel "$kernel" -initrd "$initrd" -append 'console=ttyS0 quiet panic=-1 rdinit=/init' \
+    </dev/null 2>&1 | tr -d '\r' >"$folder/output" || true
+  # The tests' own output, if one failed, and each one's status.
+  grep -aE '^guest:|FAILED|Failure|Which is|SKIPPED' "$folder/output" || true
+  grep -aq '^guest: end' "$folder/output" || {
+    tail -n 40 "$folder/output"
+    echo "FAILED: the guest did not come to its end in $guest_seconds s"
+    exit 1
+  }
+  failed=$(grep -acE '^guest: [1-9][0-9]* /' "$folder/output" || true)
+  [ "$failed" = 0 ] || {
+    tail -n 40 "$folder/output"
+    echo "FAILED: $failed programs"
+    exit 1
+  }
+}
+
+# pack ROOT INITRD
+pack() { (cd "$1" && find . | cpio --quiet -o -H newc) >"$2"; }
+
+# run_in_guest KERNEL INIT BUILD TEST...: TEST is a program of BUILD with its arguments.
 run_in_guest() {
-  local kernel=$1 init=$2 build=$3 root=$folder/root test words failed
+  local kernel=$1 init=$2 build=$3 root=$folder/root test words
   shift 3
   mkdir -p "$root"/{bin,lib,lib64}
   cp "$init" "$root/init"
@@ -40,22 +64,8 @@ run_in_guest() {
     [ "${test#* }" = "$test" ] || words=" ${test#* }"
     printf '/bin/%s%s\n' "$(basename "${test%% *}")" "$words" >>"$root/tests"
   done
-  (cd "$root" && find . | cpio --quiet -o -H newc) >"$folder/initrd"
-  timeout $guest_seconds qemu-system-x86_64 -machine pc -accel "${FAULTLINE_PEER_ACCEL:-tcg}" -cpu max -smp 2 -m 2048 -nographic -no-reboot \
-    -net none -kernel "$kernel" -initrd "$folder/initrd" -append 'console=ttyS0 quiet panic=-1 rdinit=/init' \
-    </dev/null 2>&1 | tr -d '\r' >"$folder/output" || true
-  # The tests' own output, if one failed, and each one's status.
-  grep -aE '^guest:|FAILED|Failure|Which is|SKIPPED' "$folder/output" || true
-  grep -aq '^guest: end' "$folder/output" || {
-    tail -n 40 "$folder/output"
-    echo "FAILED: the guest did not come to its end in $guest_seconds s"
-    exit 1
-  }
-  failed=$(grep -acE '^guest: [1-9][0-9]* /' "$folder/output" || true)
-  [ "$failed" = 0 ] || {
-    echo "FAILED: $failed programs"
-    exit 1
-  }
+  pack "$root" "$folder/initrd"
+  boot_guest "$kernel" "$folder/initrd"
 }
 
 folder=$(mktemp -d)
