@@ -130,7 +130,36 @@ def sees(address):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, NAME.encode())
         client.connect(server.getsockname())
         assert client.getsockname()[0] == address
+    check_groups(address, index)
     print(index)
+
+
+def check_groups(address, index):
+    """Multicast by the interface, which programs name by its address or its index."""
+    group = "239.18.0.9"
+    joins = [(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + word) for word in
+             (socket.inet_aton(address), bytes(4) + struct.pack("i", index), socket.inet_aton(address) + struct.pack("i", index))]
+    # MCAST_JOIN_GROUP (RFC 3678): struct group_req.
+    joins.append((socket.IPPROTO_IP, 42, struct.pack("I4xHH4s120x", index, socket.AF_INET, 0, socket.inet_aton(group))))
+    leaves = [socket.inet_aton(address), bytes(4) + struct.pack("i", index)]
+    for join in joins:
+        for leave in leaves:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as member, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                member.bind((group, 0))
+                member.setsockopt(*join)
+                sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, leave if len(leave) == 4 else bytes(4) + leave)
+                sender.bind((address, 0))
+                sender.sendto(b"x", (group, member.getsockname()[1]))
+                data, source = member.recvfrom(1, socket.MSG_DONTWAIT)
+                assert (data, source[0]) == (b"x", address), source
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as member:
+        member.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socket.AF_INET6, "ff02::1:9") + struct.pack("i", index))
+        member.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, struct.pack("i", index))
+        try:
+            member.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, struct.pack("i", index + 1))
+            raise AssertionError("an interface that does not exist is taken")
+        except OSError as error:
+            assert error.errno == errno.ENODEV, error
 
 
 def names():

@@ -14,6 +14,7 @@
 #include "stack/abi/interfaces/own_interfaces.hpp"
 #include "stack/abi/interpose/next_call.hpp"
 #include "stack/abi/netlink/route_socket.hpp"
+#include "stack/abi/sockets/interface_option.hpp"
 #include "stack/abi/sockets/netlink_sockets.hpp"
 #include "stack/abi/sockets/wire_sockets.hpp"
 
@@ -68,6 +69,10 @@ int abi_setsockopt(int socket, int level, int name, const void* value, socklen_t
   constexpr std::string_view kLoopback = "lo";
   if (level == SOL_SOCKET && name == SO_BINDTODEVICE && is_wire_interface(value, length))
     return next_setsockopt(socket, level, name, kLoopback.data(), static_cast<socklen_t>(kLoopback.size()));
+  InterfaceOption option;
+  if ((level == IPPROTO_IP || level == IPPROTO_IPV6) && are_sockets_on_wire() &&
+      option.map(level, name, value, length))
+    return next_setsockopt(socket, level, name, option.value(), length);
   return next_setsockopt(socket, level, name, value, length);
 }
 

@@ -74,19 +74,44 @@ void map_back(void* address, const socklen_t* length, socklen_t room) {
   to_wire_address(static_cast<sockaddr*>(address), std::min(room, *length));
 }
 
+/// Gets a whole address where the program has too little room for one, since the kernel cuts it anywhere.
+class WholeAddress {
+ public:
+  [[nodiscard]] static bool is_needed(socklen_t room) { return room < sizeof(SocketAddress); }
+  sockaddr* place() { return &address_.any; }
+  socklen_t* length() { return &length_; }
+  /// As the kernel does: what fits, and the whole length.
+  void give(void* address, socklen_t& length) {
+    map_back(&address_, &length_, sizeof address_);
+    std::memcpy(address, &address_, std::min(length, length_));
+    length = length_;
+  }
+
+ private:
+  SocketAddress address_;
+  socklen_t length_ = sizeof(SocketAddress);
+};
+
 template <typename Result, typename Call>
 Result receive(sockaddr* address, socklen_t* length, Call call) {
-  if (!are_sockets_on_wire() || address == nullptr || length == nullptr) return call();
+  if (!are_sockets_on_wire() || address == nullptr || length == nullptr) return call(address, length);
   const socklen_t room = *length;
-  const Result result = call();
+  if (WholeAddress::is_needed(room)) {
+    WholeAddress whole;
+    const Result result = call(whole.place(), whole.length());
+    if (result >= 0) whole.give(address, *length);
+    return result;
+  }
+  const Result result = call(address, length);
   if (result >= 0) map_back(address, length, room);
   return result;
 }
 
 /// A message to a wire's address, as the kernel gets it.
 struct MappedMessage {
+  static constexpr size_t kControlBytes = 256;  ///< more than any program sends with a datagram
   SocketAddress address;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(in_pktinfo))> control;
+  alignas(cmsghdr) std::array<char, kControlBytes> control;
 };
 
 /// Replaces the address of `header` if it is a wire's, by memory of `mapped`, and names the source of the
@@ -97,11 +122,18 @@ bool map_message(int socket, msghdr& header, MappedMessage& mapped) {
   if (used == 0) return false;
   header.msg_name = &mapped.address;
   header.msg_namelen = used;
-  const in_addr_t source = header.msg_controllen == 0 ? source_of_datagrams(socket) : 0;
+  if (header.msg_controllen != 0) {
+    if (header.msg_control == nullptr || header.msg_controllen > mapped.control.size()) return true;
+    std::memcpy(mapped.control.data(), header.msg_control, header.msg_controllen);
+    header.msg_control = mapped.control.data();
+    control_to_loopback(header);
+    return true;
+  }
+  const in_addr_t source = source_of_datagrams(socket);
   if (source == 0) return true;
-  mapped.control = {};
+  std::memset(mapped.control.data(), 0, CMSG_SPACE(sizeof(in_pktinfo)));
   header.msg_control = mapped.control.data();
-  header.msg_controllen = mapped.control.size();
+  header.msg_controllen = CMSG_SPACE(sizeof(in_pktinfo));
   cmsghdr* const control = CMSG_FIRSTHDR(&header);
   control->cmsg_level = IPPROTO_IP;
   control->cmsg_type = IP_PKTINFO;
@@ -110,6 +142,36 @@ bool map_message(int socket, msghdr& header, MappedMessage& mapped) {
   std::memcpy(CMSG_DATA(control), &chosen, sizeof chosen);
   return true;
 }
+
+/// MSG_FASTOPEN: the call connects the socket (tcp(7)).
+void bind_if_it_connects(int socket, const msghdr& message, int flags) {
+  if ((flags & MSG_FASTOPEN) != 0 && is_wire_address(message.msg_name, message.msg_namelen) &&
+      is_tcp_or_udp(socket))
+    bind_to_own_address(socket);
+}
+
+/// recvmsg(2), with the sender's address as a wire's.
+ssize_t receive_message(int socket, msghdr& message, int flags) {
+  const socklen_t room = message.msg_namelen;
+  if (message.msg_name == nullptr || !WholeAddress::is_needed(room)) {
+    const ssize_t result = next_recvmsg(socket, &message, flags);
+    if (result >= 0 && message.msg_name != nullptr) map_back(message.msg_name, &message.msg_namelen, room);
+    return result;
+  }
+  WholeAddress whole;
+  msghdr copy = message;
+  copy.msg_name = whole.place();
+  copy.msg_namelen = *whole.length();
+  const ssize_t result = next_recvmsg(socket, &copy, flags);
+  if (result < 0) return result;
+  *whole.length() = copy.msg_namelen;
+  message.msg_controllen = copy.msg_controllen;
+  message.msg_flags = copy.msg_flags;
+  whole.give(message.msg_name, message.msg_namelen);
+  return result;
+}
+
+constexpr unsigned kMostMessages = 1024;  ///< UIO_MAXIOV: the kernel ignores more (sendmmsg(2), recvmmsg(2))
 
 /// Sends up to kTogether messages, of which some have a wire's address.
 constexpr unsigned kTogether = 16;
@@ -155,21 +217,28 @@ int abi_bind(int socket, const sockaddr* address, socklen_t length) {
 
 int abi_accept(int socket, sockaddr* address, socklen_t* length) FAULTLINE_STANDS_BEFORE("accept");
 int abi_accept(int socket, sockaddr* address, socklen_t* length) {
-  return receive<int>(address, length, [=] { return next_accept(socket, address, length); });
+  return receive<int>(address, length,
+                      [=](sockaddr* place, socklen_t* bytes) { return next_accept(socket, place, bytes); });
 }
 int abi_accept4(int socket, sockaddr* address, socklen_t* length, int flags)
     FAULTLINE_STANDS_BEFORE("accept4");
 int abi_accept4(int socket, sockaddr* address, socklen_t* length, int flags) {
-  return receive<int>(address, length, [=] { return next_accept4(socket, address, length, flags); });
+  return receive<int>(address, length, [=](sockaddr* place, socklen_t* room) {
+    return next_accept4(socket, place, room, flags);
+  });
 }
 int abi_getsockname(int socket, sockaddr* address, socklen_t* length) FAULTLINE_STANDS_BEFORE("getsockname");
 int abi_getsockname(int socket, sockaddr* address, socklen_t* length) {
   if (is_own_netlink(socket)) return name_netlink(socket, address, length);
-  return receive<int>(address, length, [=] { return next_getsockname(socket, address, length); });
+  return receive<int>(address, length, [=](sockaddr* place, socklen_t* bytes) {
+    return next_getsockname(socket, place, bytes);
+  });
 }
 int abi_getpeername(int socket, sockaddr* address, socklen_t* length) FAULTLINE_STANDS_BEFORE("getpeername");
 int abi_getpeername(int socket, sockaddr* address, socklen_t* length) {
-  return receive<int>(address, length, [=] { return next_getpeername(socket, address, length); });
+  return receive<int>(address, length, [=](sockaddr* place, socklen_t* bytes) {
+    return next_getpeername(socket, place, bytes);
+  });
 }
 
 ssize_t abi_sendto(int socket, const void* bytes, size_t count, int flags, const sockaddr* address,
@@ -184,6 +253,7 @@ ssize_t abi_sendto(int socket, const void* bytes, size_t count, int flags, const
   message.msg_namelen = length;
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
+  bind_if_it_connects(socket, message, flags);
   MappedMessage mapped;
   return map_message(socket, message, mapped) ? next_sendmsg(socket, &message, flags)
                                               : next_sendto(socket, bytes, count, flags, address, length);
@@ -195,13 +265,13 @@ ssize_t abi_sendmsg(int socket, const msghdr* message, int flags) {
       !is_wire_address(message->msg_name, message->msg_namelen))
     return next_sendmsg(socket, message, flags);
   msghdr copy = *message;
+  bind_if_it_connects(socket, copy, flags);
   MappedMessage mapped;
   return next_sendmsg(socket, map_message(socket, copy, mapped) ? &copy : message, flags);
 }
 int abi_sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags)
     FAULTLINE_STANDS_BEFORE("sendmmsg");
 int abi_sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) {
-  constexpr unsigned kMostMessages = 1024;  // UIO_MAXIOV: the kernel ignores more (sendmmsg(2))
   count = std::min(count, kMostMessages);
   if (is_own_netlink(socket)) return send_netlink(socket, messages, count);
   if (messages == nullptr || !are_sockets_on_wire() || !has_wire_address(messages, count))
@@ -225,8 +295,9 @@ ssize_t abi_recvfrom(int socket, void* bytes, size_t count, int flags, sockaddr*
   if (is_own_netlink(socket))
     return received_netlink(socket, next_recvfrom(socket, bytes, count, flags, nullptr, nullptr), address,
                             length);
-  return receive<ssize_t>(address, length,
-                          [=] { return next_recvfrom(socket, bytes, count, flags, address, length); });
+  return receive<ssize_t>(address, length, [=](sockaddr* place, socklen_t* used) {
+    return next_recvfrom(socket, bytes, count, flags, place, used);
+  });
 }
 ssize_t abi_recvfrom_chk(int socket, void* bytes, size_t count, size_t room, int flags, sockaddr* address,
                          socklen_t* length) FAULTLINE_STANDS_BEFORE("__recvfrom_chk");
@@ -235,8 +306,9 @@ ssize_t abi_recvfrom_chk(int socket, void* bytes, size_t count, size_t room, int
   if (is_own_netlink(socket))
     return received_netlink(socket, next_recvfrom_chk(socket, bytes, count, room, flags, nullptr, nullptr),
                             address, length);
-  return receive<ssize_t>(
-      address, length, [=] { return next_recvfrom_chk(socket, bytes, count, room, flags, address, length); });
+  return receive<ssize_t>(address, length, [=](sockaddr* place, socklen_t* used) {
+    return next_recvfrom_chk(socket, bytes, count, room, flags, place, used);
+  });
 }
 ssize_t abi_recvmsg(int socket, msghdr* message, int flags) FAULTLINE_STANDS_BEFORE("recvmsg");
 ssize_t abi_recvmsg(int socket, msghdr* message, int flags) {
@@ -248,9 +320,8 @@ ssize_t abi_recvmsg(int socket, msghdr* message, int flags) {
     return received_netlink(socket, result, message->msg_name, &message->msg_namelen);
   }
   if (message == nullptr || !are_sockets_on_wire()) return next_recvmsg(socket, message, flags);
-  const socklen_t room = message->msg_namelen;
-  const ssize_t result = next_recvmsg(socket, message, flags);
-  if (result >= 0 && message->msg_name != nullptr) map_back(message->msg_name, &message->msg_namelen, room);
+  const ssize_t result = receive_message(socket, *message, flags);
+  if (result >= 0 && message->msg_controllen != 0) control_to_wire_address(*message);
   return result;
 }
 int abi_recvmmsg(int socket, mmsghdr* messages, unsigned count, int flags, timespec* timeout)
@@ -265,14 +336,16 @@ int abi_recvmmsg(int socket, mmsghdr* messages, unsigned count, int flags, times
   }
   if (messages == nullptr || !are_sockets_on_wire())
     return next_recvmmsg(socket, messages, count, flags, timeout);
-  // The kernel overwrites the lengths. The least of them holds for each message: programs pass equal ones.
-  socklen_t room = sizeof(sockaddr_storage);
-  for (unsigned i = 0; i < count; ++i)
-    if (messages[i].msg_hdr.msg_name != nullptr) room = std::min(room, messages[i].msg_hdr.msg_namelen);
+  // The kernel overwrites the lengths.
+  count = std::min(count, kMostMessages);
+  std::array<socklen_t, kMostMessages> rooms;
+  for (unsigned i = 0; i < count; ++i) rooms[i] = messages[i].msg_hdr.msg_namelen;
   const int received = next_recvmmsg(socket, messages, count, flags, timeout);
   for (int i = 0; i < received; ++i) {
     msghdr& header = messages[i].msg_hdr;
-    if (header.msg_name != nullptr) map_back(header.msg_name, &header.msg_namelen, room);
+    if (header.msg_name != nullptr)
+      map_back(header.msg_name, &header.msg_namelen, rooms[static_cast<size_t>(i)]);
+    if (header.msg_controllen != 0) control_to_wire_address(header);
   }
   return received;
 }

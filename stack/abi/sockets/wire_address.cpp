@@ -64,6 +64,43 @@ void to_wire_address(sockaddr* address, socklen_t length) {
   if (const auto ipv4 = wire_address_of(load(place))) store(place, *ipv4);
 }
 
+namespace {
+
+/// Calls `change` for each IPv4 address in packet information, also for an IPv4-mapped one.
+template <typename Change>
+void for_addresses_in_control(msghdr& message, Change change) {
+  for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
+    uint8_t* const data = CMSG_DATA(at);
+    if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_PKTINFO &&
+        at->cmsg_len >= CMSG_LEN(sizeof(in_pktinfo))) {
+      change(data + offsetof(in_pktinfo, ipi_spec_dst));
+      change(data + offsetof(in_pktinfo, ipi_addr));
+    } else if (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_PKTINFO &&
+               at->cmsg_len >= CMSG_LEN(sizeof(in6_pktinfo))) {
+      in6_addr address{};
+      std::memcpy(&address, data, sizeof address);
+      if (IN6_IS_ADDR_V4MAPPED(&address)) change(data + offsetof(in6_addr, s6_addr32[3]));
+    } else if (at->cmsg_level == IPPROTO_IP && at->cmsg_type == IP_ORIGDSTADDR &&
+               at->cmsg_len >= CMSG_LEN(sizeof(sockaddr_in))) {
+      change(data + offsetof(sockaddr_in, sin_addr));
+    }
+  }
+}
+
+}  // namespace
+
+void control_to_wire_address(msghdr& message) {
+  for_addresses_in_control(message, [](void* place) {
+    if (const auto ipv4 = wire_address_of(load(place))) store(place, *ipv4);
+  });
+}
+
+void control_to_loopback(msghdr& message) {
+  for_addresses_in_control(message, [](void* place) {
+    if (const auto ipv4 = loopback_of(load(place))) store(place, *ipv4);
+  });
+}
+
 uint32_t requested_address(std::string_view request) {
   constexpr uint32_t kFirstSide = 0xc6120001;  // 198.18.0.1
   constexpr uint32_t kShared = 0xc61200ff;

@@ -45,6 +45,12 @@ union SocketAddress {
 /// ends before its IPv4 part is left alone.
 void to_wire_address(sockaddr* address, socklen_t length);
 
+/// The same for addresses in the control messages of a datagram (ip(7), ipv6(7)): those of packet
+/// information, and of the original destination. An address that is cut off is left alone.
+void control_to_wire_address(msghdr& message);
+/// The reverse, for a message that is sent: the source that packet information names.
+void control_to_loopback(msghdr& message);
+
 /// Returns the own address that the text of $FAULTLINE_WIRE requests, in host byte order; 0 if the wire
 /// assigns one. Allocates nothing.
 [[nodiscard]] uint32_t requested_address(std::string_view request);

@@ -362,13 +362,98 @@ TEST(WireSockets, ErrnoAndShortAddressesAreTheKernels) {
   EXPECT_EQ(errno, kErrnoBefore);
   EXPECT_EQ(connect(client.get(), raw(to), sizeof to), -1);
   EXPECT_EQ(errno, EISCONN);
+}
 
-  // What lies after the program's room stays.
-  sockaddr_in cut = ipv4_address(0x7f120063);
-  socklen_t length = 4;
-  EXPECT_EQ(getsockname(server.get(), raw(cut), &length), 0);
-  EXPECT_EQ(length, sizeof cut);
-  EXPECT_EQ(cut.sin_addr.s_addr, htonl(0x7f120063));
+TEST(WireSockets, AnAddressThatIsCutOffIsAWiresToo) {
+  const UniqueFd server = listener_at(kSideA);
+  const UniqueFd client = connected_to(kSideA, port_of(server.get()));
+  const sockaddr_in whole = ipv4_address(kSideA, port_of(server.get()));
+  for (socklen_t room = 0; room <= sizeof whole; ++room) {
+    std::array<uint8_t, sizeof whole + 1> bytes{};
+    bytes.fill(0xee);
+    socklen_t length = room;
+    ASSERT_EQ(getpeername(client.get(), reinterpret_cast<sockaddr*>(bytes.data()), &length), 0);
+    EXPECT_EQ(length, sizeof whole);
+    EXPECT_EQ(std::memcmp(bytes.data(), &whole, room), 0) << room;
+    EXPECT_EQ(bytes[room], 0xee) << "beyond the program's room";
+  }
+}
+
+/// A datagram that is received, with room for a sender's address and for control messages.
+struct Received {
+  char byte = 0;
+  sockaddr_storage from{};
+  iovec piece{.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) std::array<char, 128> control{};
+
+  msghdr message(socklen_t room = sizeof(sockaddr_storage)) {
+    msghdr made{};
+    made.msg_name = &from;
+    made.msg_namelen = room;
+    made.msg_iov = &piece;
+    made.msg_iovlen = 1;
+    made.msg_control = control.data();
+    made.msg_controllen = control.size();
+    return made;
+  }
+};
+
+TEST(WireSockets, EachMessageOfAListHasRoomOfItsOwn) {
+  const UniqueFd server = bound_to(kSideA, SOCK_DGRAM);
+  const UniqueFd client = connected_to(kSideA, port_of(server.get()), SOCK_DGRAM);
+  std::array<Received, 2> received;
+  std::array<mmsghdr, 2> messages{};
+  messages[0].msg_hdr = received[0].message();
+  messages[1].msg_hdr = received[1].message(2);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(send(client.get(), "x", 1, 0), 1);
+  ASSERT_EQ(recvmmsg(server.get(), messages.data(), 2, MSG_DONTWAIT, nullptr), 2);
+  EXPECT_EQ(text_of(received[0].from), "198.18.0.2");
+  EXPECT_EQ(received[1].from.ss_family, AF_INET);
+
+  ASSERT_EQ(send(client.get(), "x", 1, 0), 1);
+  msghdr cut = received[0].message(6);
+  received[0].from = {};
+  ASSERT_EQ(recvmsg(server.get(), &cut, MSG_DONTWAIT), 1);
+  EXPECT_EQ(cut.msg_namelen, sizeof(sockaddr_in));
+  EXPECT_EQ(std::memcmp(reinterpret_cast<const char*>(&received[0].from) + 4, "\xc6\x12\0\0", 4), 0)
+      << "198.18, and what lies beyond the room";
+}
+
+TEST(WireSockets, PacketInformationHasTheAddressesAsTyped) {
+  const UniqueFd server = bound_to(INADDR_ANY, SOCK_DGRAM);
+  const int on = 1;
+  ASSERT_EQ(setsockopt(server.get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on), 0);
+  const UniqueFd client = connected_to(0xc6120007, port_of(server.get()), SOCK_DGRAM);
+  ASSERT_EQ(send(client.get(), "x", 1, 0), 1);
+  Received asked;
+  msghdr message = asked.message();
+  ASSERT_EQ(recvmsg(server.get(), &message, MSG_DONTWAIT), 1);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  ASSERT_NE(header, nullptr);
+  ASSERT_EQ(header->cmsg_type, IP_PKTINFO);
+  in_pktinfo information{};
+  std::memcpy(&information, CMSG_DATA(header), sizeof information);
+  EXPECT_EQ(ntohl(information.ipi_addr.s_addr), 0xc6120007);
+  EXPECT_EQ(ntohl(information.ipi_spec_dst.s_addr), 0xc6120007);
+
+  // An answer with the same information comes from the address that was asked. The connected client accepts
+  // no other.
+  information.ipi_ifindex = 0;
+  std::memcpy(CMSG_DATA(header), &information, sizeof information);
+  message.msg_controllen = CMSG_SPACE(sizeof information);
+  ASSERT_EQ(sendmsg(server.get(), &message, 0), 1);
+  std::memcpy(&information, CMSG_DATA(header), sizeof information);
+  EXPECT_EQ(ntohl(information.ipi_spec_dst.s_addr), 0xc6120007) << "the program's memory has changed";
+  char byte = 0;
+  EXPECT_EQ(recv(client.get(), &byte, 1, MSG_DONTWAIT), 1) << std::strerror(errno);
+}
+
+TEST(WireSockets, AConnectionThatADatagramCallOpensIsTheProgramsToo) {
+  const UniqueFd server = listener_at(kSideA);
+  const sockaddr_in to = ipv4_address(kSideA, port_of(server.get()));
+  const UniqueFd client = socket_of(AF_INET, SOCK_STREAM);
+  ASSERT_EQ(sendto(client.get(), "x", 1, MSG_FASTOPEN, raw(to), sizeof to), 1) << std::strerror(errno);
+  EXPECT_EQ(accepted(server.get()), "198.18.0.2");
 }
 
 TEST(WireSockets, UnixSocketsAreLeftAlone) {
