@@ -2,6 +2,7 @@
 // What a page in swap adds to a WRITE of 64 bytes over memif, beside what the kernel alone takes to bring
 // such a page back (MADV_POPULATE_WRITE of one page), of the same laps. Prints one line of JSON.
 //   odp_swap_latency [--laps N]      where there is swap: see tests/interop/e2e/with_zram.sh
+#include <algorithm>
 #include <fstream>
 #include <numeric>
 #include <random>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Commands that join and leave multicast groups. Ethernet has no subnet administrator to query: the group's
 // address is sufficient, and the port receives the group's frames once a QP is attached.
+#include <algorithm>
 #include <cerrno>
 
 #include "stack/abi/rdma_cm/channel.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/wire/link/link.hpp"
 
+#include <algorithm>
 #include <cassert>
 
 #include "stack/wire/link/link_layout.hpp"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // IPv6 on a link: neighbour discovery and ICMPv6 echo. Every length is checked against the frame before it is
 // used.
+#include <algorithm>
+
 #include "stack/wire/link/link.hpp"
 #include "stack/wire/link/link_layout.hpp"
 

@@ -3,6 +3,7 @@
 // back: QPs on every core of one end talk to QPs on every core of the other, all at once. Every byte is
 // compared, every completion is there once and in order; QPs come and go under the others' traffic.
 //   lcores CPUS_OF_A CPUS_OF_B [loopback]      such as  lcores 0,1 0,1
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <vector>

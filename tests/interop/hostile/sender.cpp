@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sends hostile frames from a packet socket, the same ones for the same seed, and says as one line of JSON
 // how many of each kind they were and under which counters the target has to have them.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iostream>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The ICRC between two ends: computed during the payload copy or over the frame, or disabled at both ends.
+#include <algorithm>
+
 #include "stack/wire/packet/frame.hpp"
 #include "tests/sim/directed/pair.hpp"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A completion that finds its queue full is lost, so the peer must not conclude that its message arrived. The
 // QP enters the error state without an acknowledgement (IBA 9.9.3, class G; Linux rxe does the same).
+#include <algorithm>
+
 #include "stack/transport/qp/completion_queue.hpp"
 #include "tests/sim/directed/pair.hpp"
 

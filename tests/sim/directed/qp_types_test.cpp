@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // UC, shared receive queues, XRC and multicast: their differences from RC and UD.
+#include <algorithm>
+
 #include "stack/transport/qp/queue_pair.hpp"
 #include "stack/transport/qp/shared_receive_queue.hpp"
 #include "tests/sim/directed/pair.hpp"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Published defects of other stacks that need a connection and a wire to reproduce: packets that no correct
 // peer sends, a full port at any point, many QPs that wait for one page. docs/threats.md lists all of them.
+#include <algorithm>
+
 #include "stack/transport/qp/queue_pair.hpp"
 #include "tests/sim/directed/pair.hpp"
 

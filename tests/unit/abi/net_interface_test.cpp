@@ -2,6 +2,7 @@
 // The network interface of a device that no interface of the host belongs to.
 #include "stack/abi/interfaces/net_interface.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // Recordings: what a story has of one, its ring's end, its files' names, and files that are cut or wrong.
 #include "stack/record/recording.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <random>
 

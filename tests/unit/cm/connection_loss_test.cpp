@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Connections under loss and delay, their termination, and several at once.
+#include <algorithm>
 #include <cerrno>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Datagram services (SIDR): which QP serves, regardless of losses.
+#include <algorithm>
 #include <cerrno>
 
 #include <gtest/gtest.h>

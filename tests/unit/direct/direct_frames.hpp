@@ -2,6 +2,7 @@
 // Frames between the processes of a wire, and the shared memory between two of them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>

@@ -2,6 +2,8 @@
 // A direct link: the order of its first frames, the frames that its receiver refuses, and its end.
 #include "pmd_glue/direct/direct_link.hpp"
 
+#include <algorithm>
+
 #include "tests/unit/direct/direct_frames.hpp"
 #include "tests/unit/engine/eal_pool.hpp"
 #include "tests/unit/engine/virtual_clock.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Received frames that are not the device's, or not in one buffer.
+#include <algorithm>
 #include <numeric>
 
 #include "pmd_glue/eal/frame_pool.hpp"

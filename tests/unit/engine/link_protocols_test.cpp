@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The engine's own frames: replies to ARP, neighbour discovery and ICMP echo, and its own requests.
+#include <algorithm>
+
 #include "tests/unit/engine/frames.hpp"
 
 namespace faultline::glue::test::link_protocols_test {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Two engines that exchange frames: completion, retransmission in virtual time, checksum offloads.
+#include <algorithm>
 #include <numeric>
 
 #include <rte_mbuf.h>

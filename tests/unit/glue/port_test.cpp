@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Devices on real DPDK ports that need no privileges: two on a net_ring wire in this process. Memif needs two
 // processes: tests/interop.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>

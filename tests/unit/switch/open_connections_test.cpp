@@ -2,6 +2,7 @@
 // A switch's record of connections, and what it sends on behalf of a program that has ended.
 #include "apps/switch/open_connections.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>

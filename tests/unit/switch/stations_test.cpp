@@ -2,6 +2,7 @@
 // The attachments of a local network, and the delivery of frames.
 #include "apps/switch/stations.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 #include <vector>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The device list, open and close, and the attributes of a device.
+#include <algorithm>
+
 #include <endian.h>
 #include <fcntl.h>
 #include <sys/syscall.h>

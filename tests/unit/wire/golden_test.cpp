@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every packet that Linux sent: parsed, its ICRC verified, and rebuilt byte for byte from its meaning.
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <map>

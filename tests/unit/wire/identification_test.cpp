@@ -2,6 +2,7 @@
 // ICRCs of packets whose identification the kernel chooses, or a socket hides.
 #include "stack/wire/packet/identification.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <optional>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The communication manager's messages. Linux's messages are read and written again byte for byte; bits are
 // placed as in the specification's tables; other messages are rejected.
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <vector>

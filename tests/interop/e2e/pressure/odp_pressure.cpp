@@ -5,6 +5,7 @@
 // each. No process may be killed, no byte be wrong, no timeout be counted, no more be pinned than the budget.
 //   odp_pressure swap|file --config-folder F --cgroup F --region-mib N --limit-mib N [--above-base]
 //                          --pin-mib N --operations N [--qps N] [--seed N] [--file F]
+#include <algorithm>
 #include <fstream>
 #include <random>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "pmd_glue/capture/pcapng.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>

@@ -3,6 +3,7 @@
 // before the last store, and complete after it.
 #include "odp/copy/restartable_copy.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "odp/copy/tolerant_copy.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <numeric>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The basic data structures: page map, key table, range counts, gate and token, reader stripes, background
 // queue, swap space.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Buffers of the device (ibv_alloc_buf(3)), and what ibv_reg_mr_ex(3) registers.
+#include <algorithm>
+
 #include "stack/verbs/memory/later_calls.hpp"
 #include "tests/unit/verbs/fixture.hpp"
 

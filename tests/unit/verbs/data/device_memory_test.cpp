@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Device memory (ibv_alloc_dm(3)): allocation limits, copies, its regions under traffic, imports.
+#include <algorithm>
+
 #include <unistd.h>
 
 #include "tests/unit/verbs/fixture.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Regions of dma-bufs (ibv_reg_dmabuf_mr(3)). The kernel's own exporters, udmabuf and the system heap, have
 // them where it has these; everywhere a memfd stands in for a dma-buf, with this program's fstatfs and ioctl.
+#include <algorithm>
 #include <atomic>
 #include <cstdarg>
 #include <filesystem>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Data through the transports other than plain RC and UD: UC, shared receives, XRC, multicast, and a draining
 // send queue.
+#include <algorithm>
 #include <utility>
 
 #include <endian.h>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a program sees when a request fails: the status, the event at the peer, the flushed work requests
 // after it, and unchanged memory at the peer.
+#include <algorithm>
+
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test::error_test {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Objects created and destroyed while others are in use, and many times over.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A device enforces exactly its reported limits: the limit can be reached, one more is refused.
+#include <algorithm>
+
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test::limits_test {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A refused call logs a line with the reason, if the log level includes it.
+#include <algorithm>
+
 #include "tests/unit/verbs/fixture.hpp"
 
 namespace faultline::verbs::test::reasons_test {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Interference between threads of a program: requests that change while they are posted, objects destroyed
 // under load, several threads on one QP and one CQ.
+#include <algorithm>
 #include <thread>
 
 #include <fcntl.h>

@@ -2,6 +2,7 @@
 // What a program's threads can do to verbs objects, one test for each published defect of other stacks. (See
 // allocation_test.cpp for failing allocations, thread_test.cpp also for requests that change,
 // transition_test.cpp for transitions.)
+#include <algorithm>
 #include <thread>
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a program gets of a scenario beside failed calls: completions with errors, events, wake-ups, devices
 // that appear and vanish.
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 

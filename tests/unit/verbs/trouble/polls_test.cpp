@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a scenario does to polls: completions that are late, few, or in another order.
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 
