@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <infiniband/verbs.h>
@@ -327,11 +328,18 @@ struct Srq : ibv_srq {
   const LiveObject live{static_cast<ibv_srq*>(this), ObjectKind::srq};
 };
 
-struct Qp : ibv_qp_ex {
-  /// In newer headers this is ibv_qp_ex::wr_flush.
+/// The place of ibv_qp_ex::wr_flush, which the headers have from rdma-core 45 on, after the members of older
+/// ones. A program that was compiled with newer headers calls it there.
+struct QpWithFlush : ibv_qp_ex {
   void (*wr_flush)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length_bytes, uint8_t type,
                    uint8_t level) = nullptr;
+};
+template <typename Header>
+concept HasFlush = requires(Header qp) {
+  qp.wr_flush;
+};
 
+struct Qp : std::conditional_t<HasFlush<ibv_qp_ex>, ibv_qp_ex, QpWithFlush> {
   std::shared_ptr<SharedQp> shared;
   Qp* next_handle = nullptr;  ///< guarded by SharedQp::handles_mutex
   const LiveObject live{static_cast<ibv_qp_ex*>(this), ObjectKind::qp};

@@ -173,6 +173,19 @@ TEST_P(Operations, FlushCompletesForRangeAndRegion) {
   }
 }
 
+/// rdma-core 45 and later: ibv_wr_flush(3) is inline, and calls the member after wr_atomic_write, whatever
+/// the header that this was compiled with.
+TEST_P(Operations, FlushIsWhereNewerHeadersCallIt) {
+  using Flush = void (*)(ibv_qp_ex*, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+  constexpr size_t kPlace = offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(Flush);
+  Flush flush = nullptr;
+  std::memcpy(&flush, reinterpret_cast<const uint8_t*>(qpx) + kPlace, sizeof flush);
+  ASSERT_NE(flush, nullptr);
+  start(7);
+  flush(qpx, remote->rkey, to.address(), 4096, FAULTLINE_FLUSH_GLOBAL, FAULTLINE_FLUSH_RANGE);
+  EXPECT_EQ(run().status, IBV_WC_SUCCESS);
+}
+
 TEST_P(Operations, FlushNeedsTheRegionsRight) {
   EXPECT_EQ(ibv_reg_mr(b.pd, to.data(), to.size(), kAllRights | FAULTLINE_ACCESS_FLUSH_PERSISTENT), nullptr)
       << "no memory here is kept across a power loss";
