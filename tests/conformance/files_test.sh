@@ -51,11 +51,11 @@ expect kept cat "$folder/infiniband"
 # The counters, by the names of a NIC. A program that has not opened the device reads zeros.
 expect $'0\n0' cat $device/ports/1/counters/port_xmit_packets $device/ports/1/hw_counters/out_of_sequence
 if /usr/bin/python3 -c "import pyverbs" 2>/dev/null; then
-  with /usr/bin/python3 - <<'PYTHON'
+  PYTHONPATH=$(dirname "$0")/.. with /usr/bin/python3 -B - <<'PYTHON'
 from pyverbs.addr import AH, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
-from pyverbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_UD, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND
+from verbs_enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_UD, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr

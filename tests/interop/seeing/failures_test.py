@@ -5,6 +5,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,7 @@ def stopped_switch(folder):
 def dropped_packets(folder):
     """The server's program is stopped and its QP destroyed: what the client sends on is counted as dropped there."""
     script = f"{folder}/pair.py"
+    shutil.copy(os.path.join(os.path.dirname(lib.__file__), "verbs_enums.py"), folder)
     with open(script, "w", encoding="utf-8") as file:
         file.write("""
 import sys, time
@@ -120,7 +122,7 @@ from pyverbs.qp import QP, QPInitAttr, QPCap, QPAttr
 from pyverbs.addr import GlobalRoute, AHAttr
 from pyverbs.mr import MR
 from pyverbs.wr import SendWR, SGE
-import pyverbs.enums as e
+import verbs_enums as e
 context = Context(name="faultline0")
 pd, cq = PD(context), CQ(context, 64)
 init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=4, max_recv_wr=4))
@@ -162,7 +164,7 @@ from pyverbs.cmid import CMID, AddrInfo
 from pyverbs.device import Context
 from pyverbs.pd import PD
 from pyverbs.qp import QPInitAttr, QPCap
-import pyverbs.cm_enums as c
+import verbs_enums as c
 context = Context(name="faultline0")
 pd = PD(context)  # the device stays open
 for host in ("198.18.0.1", "198.18.0.200"):

@@ -20,7 +20,7 @@ SEND_BYTES = 5000
 
 
 def program():
-    import pyverbs.enums as e
+    import verbs_enums as e
     from pyverbs.addr import AHAttr, GID, GlobalRoute
     from pyverbs.cq import CQ
     from pyverbs.device import Context

@@ -68,7 +68,7 @@ from pyverbs.qp import QP, QPInitAttr, QPCap, QPAttr
 from pyverbs.addr import GlobalRoute, AHAttr
 from pyverbs.mr import MR
 from pyverbs.wr import SendWR, SGE
-import pyverbs.enums as e
+import verbs_enums as e
 
 context = Context(name="faultline0")
 pd, cq = PD(context), CQ(context, 64)
@@ -95,6 +95,7 @@ def verbs_program(folder):
     script = f"{folder}/verbs.py"
     with open(script, "w", encoding="utf-8") as file:
         file.write(VERBS)
+    shutil.copy(os.path.join(os.path.dirname(lib.__file__), "verbs_enums.py"), folder)
 
     def run(action, *more):
         journal = f"{folder}/verbs-{action}.journal"

@@ -7,8 +7,8 @@ import json
 import socket
 import sys
 import time
+from pathlib import Path
 
-import pyverbs.enums as e
 from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
@@ -16,6 +16,9 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests
+import verbs_enums as e  # noqa: E402
 
 SERVER = ("198.18.0.1", int(sys.argv[1]))
 ROUNDS, BYTES, PSN = 100, 64, 77
