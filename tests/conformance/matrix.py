@@ -11,6 +11,7 @@ FAULTLINE_BRIEF=1 in the environment, every third row runs over veth, and the ot
 """
 import argparse
 import filecmp
+import functools
 import glob
 import itertools
 import json
@@ -272,9 +273,13 @@ class Run:
         words = self.network.launcher(self.slot) + ["mpirun", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "btl", "^openib,uct"]
         if os.geteuid() == 0 and self.network.user is None:
             words.append("--allow-run-as-root")
-        for rank in range(ranks):
-            words += ([":"] if rank else []) + ["-np", "1", *self.network.shared(self.slot, rank, ipv6)]
-            words += [word.replace("<folder>", f"{self.network.folder}/home") for word in shlex.split(program)]
+        program = [word.replace("<folder>", f"{self.network.folder}/home") for word in shlex.split(program)]
+        before = [self.network.shared(self.slot, rank, ipv6) for rank in range(ranks)]
+        if all(each == before[0] for each in before):
+            words += ["-np", str(ranks), *before[0], *program]
+        else:
+            for rank in range(ranks):
+                words += ([":"] if rank else []) + ["-np", "1", *before[rank], *program]
         if (status := self.finish(self.start("a", "UCX_NET_DEVICES=faultline0:1 UCX_TLS=rc_verbs,ud_verbs,self", words), "job")) != 0:
             raise Failure(f"status {status}")
 
@@ -352,6 +357,9 @@ def main():
     signals = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.append(number))
+    for row in [row for row in rows if why_not(row, name)]:
+        print(f"SKIPPED ({why_not(row, name)}): {row.name}")
+        rows.remove(row)
     network = {"wire": networks.Wire, "veth": networks.Veth, "udp": networks.Udp}[name](faultline_run, SLOTS)
     ended, failed, threads = [], [], []
     try:
@@ -380,6 +388,39 @@ def main():
 def program_of(command):
     words = [word for word in command.split() if "=" not in word and not word.isdigit()]
     return [word for word in words[:1] if "/" not in word]
+
+
+@functools.cache
+def has_bytes(program, text):
+    with open(shutil.which(program), "rb") as file:
+        return text in file.read()
+
+
+@functools.cache
+def usage_of(program):
+    asked = subprocess.run([program, "-h"], capture_output=True, text=True, check=False, timeout=lib.LIMIT_S)
+    return asked.stdout + asked.stderr
+
+
+@functools.cache
+def takes_two_programs():
+    """Whether mpirun starts a job of two programs. That of Open MPI 5.0.7 crashes."""
+    words = ["mpirun", "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else []), "-np", "1", "true", ":", "-np", "1", "true"]
+    return lib.call(words, None).returncode == 0
+
+
+def why_not(row, network):
+    """Why this system's version of a row's program cannot run the row; None if it can."""
+    program = program_of(row.server)[0] if program_of(row.server) else ""
+    if row.part and program.startswith("ib_") and has_bytes(program, b"mlx5dv_query_device"):
+        return "it asks the driver of that part, mlx5dv"
+    if (row.how in ("mpi", "mpi6") or program.startswith("ucx_")) and not glob.glob("/usr/lib/*/ucx/libuct_ib.so*"):
+        return "this UCX has no module for verbs"
+    if row.how in ("mpi", "mpi6") and network != "wire" and not takes_two_programs():
+        return "this mpirun starts no job of two programs"
+    if program == "cmtime" and (" -C " in row.server) != ("controller" in usage_of(program)):
+        return "its options are others"
+    return None
 
 
 def prepare(network):

@@ -51,6 +51,7 @@ class Network:
     user = None
 
     def __init__(self, faultline_run):
+        self.terminal = os.openpty()
         self.folder = tempfile.mkdtemp(prefix="fl-", dir="/var/tmp")  # the programs get another /tmp
         os.chmod(self.folder, 0o755)
         # In a folder that any user may read, as in the folder of a build: faultline-run looks there first.
@@ -74,6 +75,8 @@ class Network:
         """The command, in a session of its own, and with a /tmp of its own if that is allowed: perftest has files of fixed names there,
         which
         another user may have left."""
+        # Where ucx_perftest has been built with MPI, it is a rank of a job unless its standard input is a terminal.
+        stdin = self.terminal[1] if "ucx_perftest" in command else subprocess.DEVNULL
         words = ["env", *(f"{name}={value}" for name, value in variables.items()), *command]
         limit = None
         if self.user is not None:
@@ -83,7 +86,7 @@ class Network:
             own_tmp = 'mount --bind "$0" /tmp && exec "$@"'
             words = ["unshare", "--mount", "sh", "-c", own_tmp, f"{self.folder}/home", *words]
         with open(output, "wb") as file:
-            return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, preexec_fn=limit,
+            return subprocess.Popen(words, stdin=stdin, stdout=file, stderr=subprocess.STDOUT, preexec_fn=limit,
                                     start_new_session=True, cwd=f"{self.folder}/home", env=self.environment)
 
     def last_words(self, slot):

@@ -3,6 +3,7 @@
 id, pass, fail, error or skip, and the reason.
   pyverbs_run.py SUITE RESULTS [--only CLASS,CLASS...] --dev NAME
 """
+import multiprocessing
 import os
 import sys
 import unittest
@@ -17,6 +18,8 @@ if sys.argv[1] == '--only':
 sys.path.insert(0, suite)
 from args_parser import parser  # noqa: E402  (the suite's)
 
+# The suite gives children what cannot be pickled, as Python 3.14 would do by default.
+multiprocessing.set_start_method('fork')
 tests = SourceFileLoader('tests', os.path.join(suite, '__init__.py')).load_module()
 parser.parse_args()
 

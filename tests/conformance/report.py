@@ -62,6 +62,8 @@ def main():
     print("Written by `scripts/conformance`. The programs are Debian's, unmodified: " + versions() + ".")
     for by_hand in ("specification.md", "heads.md"):
         print("\n" + (pathlib.Path(__file__).parent / by_hand).read_text(), end="")
+    print("\n" + subprocess.run([sys.executable, "-B", pathlib.Path(__file__).parent / "systems.py", "table"], capture_output=True, text=True,
+                                 check=True).stdout, end="")
     totals = collections.Counter()
     with open(log) as file:
         tests = [json.loads(line) for line in file]
