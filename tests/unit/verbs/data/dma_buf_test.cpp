@@ -90,6 +90,10 @@ int make_memfd(unsigned seals) {
   return memfd;
 }
 
+const char* device_of(const std::string& exporter) {
+  return exporter == "heap" ? "/dev/dma_heap/system" : "/dev/udmabuf";
+}
+
 /// A dma-buf of one of the exporters: memfd, udmabuf, heap. -1 with errno if this kernel lacks it.
 int make_dma_buf(const std::string& exporter) {
   if (exporter == "memfd") {
@@ -100,7 +104,7 @@ int make_dma_buf(const std::string& exporter) {
     return memfd;
   }
   const bool is_heap = exporter == "heap";
-  const int device = ::open(is_heap ? "/dev/dma_heap/system" : "/dev/udmabuf", O_RDWR | O_CLOEXEC);
+  const int device = ::open(device_of(exporter), O_RDWR | O_CLOEXEC);
   if (device < 0) return -1;
   int result = -1;
   if (is_heap) {
@@ -122,12 +126,12 @@ int make_dma_buf(const std::string& exporter) {
   return result;
 }
 
-class DmaBufTest : public ::testing::TestWithParam<const char*> {
+class DmaBufTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     stand_ins = {};
     buffer = make_dma_buf(exporter());
-    if (buffer < 0) GTEST_SKIP() << "this kernel has no " << exporter();
+    ASSERT_GE(buffer, 0) << std::strerror(errno);
     void* const mapping = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, buffer, 0);
     ASSERT_NE(mapping, MAP_FAILED) << std::strerror(errno);
     seen = static_cast<uint8_t*>(mapping);
@@ -183,8 +187,15 @@ class DmaBufTest : public ::testing::TestWithParam<const char*> {
   End peer{"mem1"};
   ibv_mr* theirs = nullptr;
 };
-INSTANTIATE_TEST_SUITE_P(Of, DmaBufTest, ::testing::Values("memfd", "udmabuf", "heap"),
-                         [](const auto& of) { return std::string(of.param); });
+/// The stand-in, and those that this process may use. The guest's script expects all three.
+std::vector<std::string> exporters() {
+  std::vector<std::string> found{"memfd"};
+  for (const char* const exporter : {"udmabuf", "heap"})
+    if (::access(device_of(exporter), R_OK | W_OK) == 0) found.emplace_back(exporter);
+  return found;
+}
+INSTANTIATE_TEST_SUITE_P(Of, DmaBufTest, ::testing::ValuesIn(exporters()),
+                         [](const auto& of) { return of.param; });
 
 TEST_P(DmaBufTest, CarriesEachKindOfTraffic) {
   ibv_mr* const mr = add(0, kBytes, 0);
@@ -363,7 +374,7 @@ TEST_F(StandInTest, MemoryThatCannotBeMappedIsRefusedWithALine) {
 
 /// ibv_dm_export_dmabuf_fd(3).
 TEST(ExportedDeviceMemory, IsADmaBufOfTheSameBytes) {
-  const bool is_possible = ::access("/dev/udmabuf", R_OK | W_OK) == 0;
+  const bool is_possible = ::access(device_of("udmabuf"), R_OK | W_OK) == 0;
   const End end{"mem0"};
   ibv_alloc_dm_attr attributes{5000, 0, 0};
   ibv_dm* const dm = ibv_alloc_dm(end.context, &attributes);
@@ -374,7 +385,7 @@ TEST(ExportedDeviceMemory, IsADmaBufOfTheSameBytes) {
     EXPECT_EQ(descriptor, -1);
     EXPECT_EQ(errno, EOPNOTSUPP);
     EXPECT_EQ(ibv_free_dm(dm), 0);
-    GTEST_SKIP() << "this kernel has no udmabuf";
+    return;
   }
   ASSERT_GE(descriptor, 0) << std::strerror(errno);
   const uint64_t value = 0x1122334455667788;
