@@ -357,9 +357,11 @@ def main():
     signals = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.append(number))
-    for row in [row for row in rows if why_not(row, name)]:
-        print(f"SKIPPED ({why_not(row, name)}): {row.name}")
-        rows.remove(row)
+    reasons = [(row, why_not(row, name)) for row in rows]
+    for row, reason in reasons:
+        if reason:
+            print(f"SKIPPED ({reason}): {row.name}")
+    rows = [row for row, reason in reasons if not reason]
     network = {"wire": networks.Wire, "veth": networks.Veth, "udp": networks.Udp}[name](faultline_run, SLOTS)
     ended, failed, threads = [], [], []
     try:
