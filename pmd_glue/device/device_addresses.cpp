@@ -9,12 +9,20 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "pmd_glue/device/running_device.hpp"
+#include "pmd_glue/engine/idle_backoff.hpp"
 #include "pmd_glue/engine/reasons.hpp"
 #include "pmd_glue/wires/wire_attachment.hpp"
 #include "stack/base/clock.hpp"
 #include "stack/wire/link/address_text.hpp"
 
 namespace faultline::glue {
+namespace {
+
+void pause_since(TimeNs start) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(look_pause_ns(monotonic_ns() - start)));
+}
+
+}  // namespace
 
 int RunningDevice::resolve(const wire::Gid& gid, wire::MacAddress& mac) {
   const int error = find_mac(gid, mac);
@@ -68,14 +76,16 @@ int RunningDevice::find_mac(const wire::Gid& gid, wire::MacAddress& mac) {
 /// A group has no neighbour whose reply would show that the link is up. Without this wait the first datagrams
 /// would be lost during memif's handshake.
 void RunningDevice::await_link() {
-  const TimeNs deadline = monotonic_ns() + kHandshakeNs;
-  while (!progress_.is_closed() && !is_of_parent_process() && !link_up() && monotonic_ns() < deadline)
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  const TimeNs start = monotonic_ns();
+  while (!progress_.is_closed() && !is_of_parent_process() && !link_up() &&
+         monotonic_ns() < start + kHandshakeNs)
+    pause_since(start);
 }
 
 int RunningDevice::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddress& mac) {
   NeighbourState state = NeighbourState::absent;
   bool is_asked = false;
+  const TimeNs start = monotonic_ns();
   // The cache has its own timeout.
   for (unsigned turns = 0; !progress_.is_closed() && !is_of_parent_process(); ++turns) {
     call_with(*this, 0, [&] {
@@ -83,7 +93,7 @@ int RunningDevice::resolve_neighbour(const wire::Gid& neighbour, wire::MacAddres
     });
     if (state == NeighbourState::reachable) return 0;
     if (state == NeighbourState::failed) return EHOSTUNREACH;
-    if (turns != 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (turns != 0) pause_since(start);
     drive();
   }
   return EHOSTUNREACH;

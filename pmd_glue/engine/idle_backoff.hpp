@@ -26,4 +26,11 @@ namespace faultline::glue {
   return std::clamp(idle_ns / 8, kShortestNs, kLongestNs);
 }
 
+/// The pause of a call that waits for another process, such as a neighbour's answer. A quick answer is seen
+/// at once. After that a thread that looks at the first rate takes the CPU from the process that it waits
+/// for.
+[[nodiscard]] constexpr TimeNs look_pause_ns(TimeNs waited_ns) {
+  return driven_nap_ns(waited_ns);
+}
+
 }  // namespace faultline::glue

@@ -159,7 +159,7 @@ def refused_connections(folder):
     script = f"{folder}/connect.py"
     with open(script, "w", encoding="utf-8") as file:
         file.write("""
-import sys
+import resource, sys
 from pyverbs.cmid import CMID, AddrInfo
 from pyverbs.device import Context
 from pyverbs.pd import PD
@@ -173,20 +173,22 @@ for host in ("198.18.0.1", "198.18.0.200"):
         CMID(creator=address, qp_init_attr=QPInitAttr(cap=QPCap(max_recv_wr=1, max_send_wr=1))).connect()
     except Exception as error:
         print(host, error, file=sys.stderr, flush=True)
-print("done", flush=True)
+print("switches", resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw, flush=True)
 sys.stdin.read()
 """)
     name = f"failures{os.getpid()}"
     listener = start([RUN, "--wire", name, "--side", "a", "rping", "-s", "-a", "198.18.0.1"])
     lib.await_cm_listener(RUN, name, listener)
     program = lib.start([RUN, "--wire", name, "--side", "b", PYTHON, script], stdin=subprocess.PIPE)
-    lib.await_line(program, "^done$")
+    switches = int(lib.await_line(program, r"^switches (\d+)$").group(1))
 
     def failures():
         return {failure["name"]: failure["text"] for device in devices("--pid", str(program.pid)) for failure in device["failures"]}
     found = lib.await_that(lambda: (now := failures()) and now.keys() >= {"connection_rejected", "no_neighbour"} and now, "two failures", program)
     assert "198.18.0.1: " in found["connection_rejected"] and "reason 8" in found["connection_rejected"], found
     assert "198.18.0.200: " in found["no_neighbour"], found
+    # A thread that looks each 50 us for the answer sleeps some 100,000 times in the 10 s of its patience.
+    assert switches < 30_000, f"{switches} sleeps while an address was resolved"
     program.stdin.close()
     program.wait()
     # Its side of the wire is free once the process is gone.
