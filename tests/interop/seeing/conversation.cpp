@@ -33,6 +33,9 @@ constexpr uint32_t kSendBytes = 6000;
 constexpr uint32_t kWriteBytes = 20'000;
 constexpr uint32_t kReadBytes = 10'000;
 constexpr uint32_t kSlotBytes = 32 * 1024;
+/// 10.24 ms (IBA table 45). While an end without receives does not run, the peer's requests come again that
+/// often. With 0.01 ms they fill the capture's queue.
+constexpr uint8_t kRnrTimer = 20;
 constexpr uint32_t kAreas = 4;  ///< of a QP: source, sink of receives, sink of READs, target of the peer
 
 class End {
@@ -58,7 +61,7 @@ class End {
     for (size_t i = 0; i < kQps; ++i) {
       if (!exchange_.receive(peers_[i])) fail(name, "no address of the peer");
       side_.qp = qps_[i];
-      side_.connect(peers_[i], faultline::e2e::kPatientTimeout);
+      side_.connect(peers_[i], faultline::e2e::kPatientTimeout, kRnrTimer);
     }
     meet();
   }
