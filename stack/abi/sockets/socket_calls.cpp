@@ -20,6 +20,7 @@
 
 #include "stack/abi/interpose/next_call.hpp"
 #include "stack/abi/sockets/netlink_sockets.hpp"
+#include "stack/abi/sockets/shared_port.hpp"
 #include "stack/abi/sockets/wire_address.hpp"
 #include "stack/abi/sockets/wire_sockets.hpp"
 
@@ -28,6 +29,7 @@ namespace faultline::abi {
 namespace {
 
 NextCall<int(int, const sockaddr*, socklen_t)> next_connect("connect"), next_bind("bind");
+NextCall<int(int, int)> next_listen("listen");
 NextCall<int(int, sockaddr*, socklen_t*)> next_accept("accept"), next_getsockname("getsockname"),
     next_getpeername("getpeername");
 NextCall<int(int, sockaddr*, socklen_t*, int)> next_accept4("accept4");
@@ -43,6 +45,7 @@ NextCall<int(int, mmsghdr*, unsigned, int, timespec*)> next_recvmmsg("recvmmsg")
 [[gnu::constructor]] void find_next_socket_calls() {
   next_connect.find();
   next_bind.find();
+  next_listen.find();
   next_accept.find();
   next_accept4.find();
   next_getsockname.find();
@@ -212,7 +215,18 @@ int abi_bind(int socket, const sockaddr* address, socklen_t length) {
   if (is_own_netlink(socket)) return bind_netlink(socket, address, length);
   SocketAddress mapped;
   const socklen_t used = map_address(socket, address, length, mapped);
-  return used == 0 ? next_bind(socket, address, length) : next_bind(socket, &mapped.any, used);
+  const sockaddr* const place = used == 0 ? address : &mapped.any;
+  const socklen_t bytes = used == 0 ? length : used;
+  if (!are_sockets_on_wire()) return next_bind(socket, place, bytes);
+  const PortBind bind = begin_bind(socket, place, bytes);
+  return end_bind(bind, next_bind(socket, place, bytes));
+}
+
+int abi_listen(int socket, int backlog) FAULTLINE_STANDS_BEFORE("listen");
+int abi_listen(int socket, int backlog) {
+  const int result = next_listen(socket, backlog);
+  if (result == 0 && are_sockets_on_wire()) share_listening_port(socket);
+  return result;
 }
 
 int abi_accept(int socket, sockaddr* address, socklen_t* length) FAULTLINE_STANDS_BEFORE("accept");

@@ -20,20 +20,9 @@ namespace {
 /// Host byte order; 0: unknown. Stored before the decision.
 constinit std::atomic<uint32_t> g_requested{0};
 
-// The C library's functions of these names are interposed on, or a library preloaded after this one has them.
-int option_of(int socket, int level, int name) {
-  int value = 0;
-  socklen_t length = sizeof value;
-  return syscall(SYS_getsockopt, socket, level, name, &value, &length) == 0 ? value : -1;
-}
-void set_option(int socket, int level, int name, int value) {
-  syscall(SYS_setsockopt, socket, level, name, &value, sizeof value);
-}
-
 /// Returns the loopback form of the program's own address; nullopt if it is unknown.
 std::optional<uint32_t> own_address() {
-  const uint32_t attached = verbs::wire_address();
-  return loopback_of(attached != 0 ? attached : g_requested.load(std::memory_order_relaxed));
+  return loopback_of(own_wire_address());
 }
 
 /// The socket's own address and port, if that address is none in particular.
@@ -85,9 +74,28 @@ bool decide_on_sockets() {
   return on;
 }
 
+uint32_t own_wire_address() {
+  const uint32_t attached = verbs::wire_address();
+  return attached != 0 ? attached : g_requested.load(std::memory_order_relaxed);
+}
+
+// The C library's functions of these names are interposed on, or a library preloaded after this one has them.
+int socket_option(int socket, int level, int name) {
+  int value = 0;
+  socklen_t length = sizeof value;
+  return syscall(SYS_getsockopt, socket, level, name, &value, &length) == 0 ? value : -1;
+}
+void set_socket_option(int socket, int level, int name, int value) {
+  syscall(SYS_setsockopt, socket, level, name, &value, sizeof value);
+}
+
+bool is_at_any_address(int socket) {
+  return unbound(socket).is_unbound;
+}
+
 bool is_tcp_or_udp(int socket) {
   const ErrnoKept kept;
-  const int protocol = option_of(socket, SOL_SOCKET, SO_PROTOCOL);
+  const int protocol = socket_option(socket, SOL_SOCKET, SO_PROTOCOL);
   return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_MPTCP;
 }
 
@@ -100,10 +108,10 @@ void bind_to_own_address(int socket) {
   socklen_t length = 0;
   const SocketAddress address = address_of(*own, now.address, length);
   // Without the option, a bind takes a port for this socket alone, of which there are few (ip(7)).
-  const bool is_set = option_of(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) == 1;
-  if (!is_set) set_option(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+  const bool is_set = socket_option(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) == 1;
+  if (!is_set) set_socket_option(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   syscall(SYS_bind, socket, &address, length);
-  if (!is_set) set_option(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0);
+  if (!is_set) set_socket_option(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0);
 }
 
 in_addr_t source_of_datagrams(int socket) {

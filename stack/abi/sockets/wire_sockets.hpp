@@ -24,6 +24,16 @@ inline constinit std::atomic<SocketDecision> socket_decision{SocketDecision::unk
   return decision == SocketDecision::on || decide_on_sockets();
 }
 
+/// Returns this program's address on the wire, in host byte order; 0 if it is unknown.
+[[nodiscard]] uint32_t own_wire_address();
+
+/// Returns a socket's option of type int; -1 if the kernel has none.
+[[nodiscard]] int socket_option(int socket, int level, int name);
+void set_socket_option(int socket, int level, int name, int value);
+
+/// True for a socket at 0.0.0.0 or `::`, with a port or without.
+[[nodiscard]] bool is_at_any_address(int socket);
+
 /// True for a socket of TCP or UDP. False for one that a library preloaded after this one implements
 /// (rsockets), whose number the kernel does not have as a socket: such a library knows the wire's addresses.
 [[nodiscard]] bool is_tcp_or_udp(int socket);

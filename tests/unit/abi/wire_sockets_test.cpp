@@ -24,77 +24,13 @@
 #include "stack/abi/sockets/wire_address.hpp"
 #include "stack/base/unique_fd.hpp"
 #include "stack/verbs/objects/wire_address.hpp"
+#include "wire_socket_tools.hpp"
 
 namespace faultline::abi {
 namespace {
 
-constexpr uint32_t kSideA = 0xc6120001;  // 198.18.0.1
-constexpr uint32_t kSideB = 0xc6120002;
-constexpr uint32_t kLocalhost = INADDR_LOOPBACK;
 constexpr int kErrnoBefore = 1234;
 
-sockaddr_in ipv4_address(uint32_t ipv4, uint16_t port = 0) {
-  return {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(ipv4)}, .sin_zero = {}};
-}
-sockaddr_in6 mapped_address(uint32_t ipv4, uint16_t port = 0) {
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  address.sin6_port = htons(port);
-  address.sin6_addr.s6_addr16[5] = 0xffff;
-  address.sin6_addr.s6_addr32[3] = htonl(ipv4);
-  return address;
-}
-template <typename Address>
-const sockaddr* raw(const Address& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
-}
-template <typename Address>
-sockaddr* raw(Address& address) {
-  return reinterpret_cast<sockaddr*>(&address);
-}
-
-/// Returns "198.18.0.1", or the IPv4 part of an IPv4-mapped address after "::ffff:".
-std::string text_of(const sockaddr_storage& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  SocketAddress copy{};
-  std::memcpy(&copy, &address, sizeof copy);
-  const void* const bytes = address.ss_family == AF_INET ? static_cast<const void*>(&copy.ipv4.sin_addr)
-                                                         : static_cast<const void*>(&copy.ipv6.sin6_addr);
-  return inet_ntop(address.ss_family, bytes, text.data(), text.size());
-}
-using NameCall = int (*)(int, sockaddr*, socklen_t*);
-std::string name(int socket, NameCall call) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  return call(socket, raw(address), &length) == 0 ? text_of(address) : std::strerror(errno);
-}
-uint16_t port_of(int socket) {
-  SocketAddress address{};
-  socklen_t length = sizeof address;
-  EXPECT_EQ(getsockname(socket, &address.any, &length), 0);
-  return ntohs(address.ipv4.sin_port);  // at the same place in both families
-}
-
-UniqueFd socket_of(int family, int type) {
-  return UniqueFd(socket(family, type, 0));
-}
-UniqueFd bound_to(uint32_t ipv4, int type, uint16_t port = 0) {
-  UniqueFd made = socket_of(AF_INET, type);
-  const sockaddr_in address = ipv4_address(ipv4, port);
-  EXPECT_EQ(bind(made.get(), raw(address), sizeof address), 0) << std::strerror(errno);
-  return made;
-}
-UniqueFd listener_at(uint32_t ipv4, uint16_t port = 0) {
-  UniqueFd made = bound_to(ipv4, SOCK_STREAM, port);
-  EXPECT_EQ(listen(made.get(), 4), 0);
-  return made;
-}
-UniqueFd connected_to(uint32_t ipv4, uint16_t port, int type = SOCK_STREAM) {
-  UniqueFd made = socket_of(AF_INET, type);
-  const sockaddr_in address = ipv4_address(ipv4, port);
-  EXPECT_EQ(connect(made.get(), raw(address), sizeof address), 0) << std::strerror(errno);
-  return made;
-}
 /// Accepts a connection; returns the peer's address by accept(2).
 std::string accepted(int listener) {
   sockaddr_storage peer{};
@@ -515,6 +451,8 @@ TEST(WireSockets, ASignalHandlerMaySend) {
 }  // namespace faultline::abi
 
 int main(int argc, char** argv) {
+  const int held = faultline::abi::hold_port_if_asked(argc, argv);
+  if (held >= 0) return held;
   setenv("FAULTLINE_WIRE", "unit,side=b", 1);
   unsetenv("FAULTLINE_WIRE_SOCKETS");
   testing::InitGoogleTest(&argc, argv);
