@@ -70,8 +70,7 @@ int abi_setsockopt(int socket, int level, int name, const void* value, socklen_t
   if (level == SOL_SOCKET && name == SO_BINDTODEVICE && is_wire_interface(value, length))
     return next_setsockopt(socket, level, name, kLoopback.data(), static_cast<socklen_t>(kLoopback.size()));
   InterfaceOption option;
-  if ((level == IPPROTO_IP || level == IPPROTO_IPV6) && are_sockets_on_wire() &&
-      option.map(level, name, value, length))
+  if (are_sockets_on_wire() && option.map(level, name, value, length))
     return next_setsockopt(socket, level, name, option.value(), length);
   return next_setsockopt(socket, level, name, value, length);
 }
