@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <spdlog/fmt/fmt.h>
@@ -93,18 +94,24 @@ bool any_part_of(const char* path, char separator, Visit visit) {
   }
 }
 
-/// True at 0.0.0.0, and at `::` with IPv4.
-bool is_at_any(int socket, const SocketAddress& address) {
-  if (address.any.sa_family == AF_INET) return address.ipv4.sin_addr.s_addr == INADDR_ANY;
-  return IN6_IS_ADDR_UNSPECIFIED(&address.ipv6.sin6_addr) &&
-         socket_option(socket, IPPROTO_IPV6, IPV6_V6ONLY) == 0;
+/// A port at an IPv4 address, in host byte order.
+PortHolder holder_at(uint32_t ipv4, const WirePort& port) {
+  if (port.is_ipv6_alone) return PortHolder::none;
+  if (ipv4 == INADDR_ANY) return PortHolder::any_address;
+  return wire_address_of(ipv4) == port.own_ipv4 ? PortHolder::own_address : PortHolder::none;
+}
+/// A port at an IPv6 address. One at `::` counts for IPv4 too.
+PortHolder holder_at(const in6_addr& ipv6, const WirePort& port) {
+  if (IN6_IS_ADDR_V4MAPPED(&ipv6)) return holder_at(ntohl(ipv6.s6_addr32[3]), port);
+  if (IN6_IS_ADDR_UNSPECIFIED(&ipv6)) return PortHolder::any_address;
+  const in6_addr own = ipv6_stand_in(port.own_ipv4);
+  const bool is_own = port.is_ipv6_alone && IN6_ARE_ADDR_EQUAL(&ipv6, &own);
+  return is_own ? PortHolder::own_address : PortHolder::none;
 }
 
-/// Host byte order; 0 for an IPv6 address that is not IPv4-mapped.
-uint32_t ipv4_of(const SocketAddress& address) {
-  if (address.any.sa_family == AF_INET) return ntohl(address.ipv4.sin_addr.s_addr);
-  const in6_addr& ipv6 = address.ipv6.sin6_addr;
-  return IN6_IS_ADDR_V4MAPPED(&ipv6) ? ntohl(ipv6.s6_addr32[3]) : 0;
+/// True for a socket of IPv6 that IPv4 does not reach.
+bool is_ipv6_alone(int socket, const SocketAddress& address) {
+  return address.any.sa_family == AF_INET6 && socket_option(socket, IPPROTO_IPV6, IPV6_V6ONLY) == 1;
 }
 
 /// A socket of this process, also one that is bound and does not listen yet.
@@ -116,12 +123,15 @@ PortHolder holder_of_socket(int socket, const WirePort& port) {
   if (address.ipv4.sin_port != port.port) return PortHolder::none;  // at the same place in both families
   const bool is_udp = socket_option(socket, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_UDP;
   if (is_udp != (port.protocol == IPPROTO_UDP)) return PortHolder::none;
-  if (is_at_any(socket, address)) return PortHolder::any_address;
+  if (!port.is_ipv6_alone && is_ipv6_alone(socket, address)) return PortHolder::none;
+  const PortHolder found = address.any.sa_family == AF_INET
+                               ? holder_at(ntohl(address.ipv4.sin_addr.s_addr), port)
+                               : holder_at(address.ipv6.sin6_addr, port);
+  if (found != PortHolder::own_address) return found;
   // An accepted connection has the port of its listener.
   SocketAddress peer;
   length = sizeof peer;
-  if (syscall(SYS_getpeername, socket, &peer, &length) == 0) return PortHolder::none;
-  return wire_address_of(ipv4_of(address)) == port.own_ipv4 ? PortHolder::own_address : PortHolder::none;
+  return syscall(SYS_getpeername, socket, &peer, &length) == 0 ? PortHolder::none : found;
 }
 
 PortHolder holder_in_this_process(const WirePort& port) {
@@ -143,6 +153,20 @@ struct HeldList {
   size_t count = 0;
 };
 
+/// A port at an address as the kernel prints it: each word of it as it is in memory, in hexadecimal digits.
+PortHolder holder_at_printed(std::string_view text, const WirePort& port) {
+  constexpr size_t kDigits = 8;
+  std::array<uint32_t, 4> words{};
+  const size_t count = text.size() / kDigits;
+  if (text.size() % kDigits != 0 || (count != 1 && count != words.size())) return PortHolder::none;
+  for (size_t i = 0; i < count; ++i)
+    if (!parse_number(text.substr(i * kDigits, kDigits), words[i], 16)) return PortHolder::none;
+  if (count == 1) return holder_at(ntohl(words[0]), port);
+  in6_addr ipv6;
+  std::memcpy(&ipv6, words.data(), sizeof ipv6);
+  return holder_at(ipv6, port);
+}
+
 /// A row of /proc/net/tcp and the like (proc(5)): number, own address, peer, state, ..., inode.
 void add_row(std::string_view row, const WirePort& port, HeldList& list) {
   std::array<std::string_view, 10> fields;
@@ -159,14 +183,7 @@ void add_row(std::string_view row, const WirePort& port, HeldList& list) {
       port_number != ntohs(port.port) || (port.protocol != IPPROTO_UDP && state != kListens))
     return;
   Held held;
-  const std::string_view address = own.substr(0, colon);
-  uint32_t last_word = 0;
-  // The kernel prints each word of the address as it is in memory.
-  if (address.find_first_not_of('0') == std::string_view::npos)
-    held.holder = PortHolder::any_address;
-  else if (address.size() >= 8 && parse_number(address.substr(address.size() - 8), last_word, 16) &&
-           wire_address_of(ntohl(last_word)) == port.own_ipv4)
-    held.holder = PortHolder::own_address;
+  held.holder = holder_at_printed(own.substr(0, colon), port);
   if (held.holder != PortHolder::none && parse_number(inode, held.inode) && list.count < list.entries.size())
     list.entries[list.count++] = held;
 }

@@ -11,9 +11,10 @@ namespace faultline::abi {
 
 /// A port at 0.0.0.0 or `::`, and at this program's own address.
 struct WirePort {
-  int protocol = 0;       ///< of socket(2): IPPROTO_TCP, IPPROTO_MPTCP or IPPROTO_UDP
-  in_port_t port = 0;     ///< network byte order
-  uint32_t own_ipv4 = 0;  ///< the program's address on the wire, in host byte order
+  int protocol = 0;            ///< of socket(2): IPPROTO_TCP, IPPROTO_MPTCP or IPPROTO_UDP
+  in_port_t port = 0;          ///< network byte order
+  uint32_t own_ipv4 = 0;       ///< the program's address on the wire, in host byte order
+  bool is_ipv6_alone = false;  ///< of IPV6_V6ONLY: not a port of IPv4; the own address is ipv6_stand_in()
 };
 
 enum class PortHolder : uint8_t {

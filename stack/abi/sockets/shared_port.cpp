@@ -14,9 +14,8 @@
 namespace faultline::abi {
 namespace {
 
-/// Whether a socket asks for its port at 0.0.0.0, at `::` with IPv4, or at the loopback form of its own
-/// address.
-bool is_own_or_any(int socket, const SocketAddress& address, uint32_t own_loopback) {
+/// Whether an address is 0.0.0.0, `::` or the loopback form of the own address.
+bool is_own_or_any(const SocketAddress& address, uint32_t own_loopback) {
   if (address.any.sa_family == AF_INET) {
     const uint32_t ipv4 = ntohl(address.ipv4.sin_addr.s_addr);
     return ipv4 == INADDR_ANY || ipv4 == own_loopback;
@@ -24,42 +23,42 @@ bool is_own_or_any(int socket, const SocketAddress& address, uint32_t own_loopba
   if (address.any.sa_family != AF_INET6) return false;
   const in6_addr& ipv6 = address.ipv6.sin6_addr;
   if (IN6_IS_ADDR_V4MAPPED(&ipv6)) return ntohl(ipv6.s6_addr32[3]) == own_loopback;
-  return IN6_IS_ADDR_UNSPECIFIED(&ipv6) && socket_option(socket, IPPROTO_IPV6, IPV6_V6ONLY) == 0;
+  return IN6_IS_ADDR_UNSPECIFIED(&ipv6);
 }
 
 void set_shares(int socket, bool shares) {
   set_socket_option(socket, SOL_SOCKET, SO_REUSEPORT, shares ? 1 : 0);
 }
 
-int bind_to(const PortBind& bind, const SocketAddress& address) {
-  return static_cast<int>(syscall(SYS_bind, bind.socket, &address, bind.length));
+/// Asks the kernel for the port at the address that the program gave.
+int bind_as_asked(const PortBind& bind) {
+  return static_cast<int>(syscall(SYS_bind, bind.socket, &bind.address, bind.length));
+}
+/// Asks for it at this program's own address.
+int bind_at_own_address(const PortBind& bind) {
+  const WirePort& wanted = bind.wanted;
+  socklen_t length = 0;
+  SocketAddress own =
+      address_in_family(bind.address.any.sa_family, *loopback_of(wanted.own_ipv4), wanted.port, length);
+  if (!wanted.is_ipv6_alone) return static_cast<int>(syscall(SYS_bind, bind.socket, &own, length));
+  own.ipv6.sin6_addr = ipv6_stand_in(wanted.own_ipv4);
+  // No interface has that address, which the option permits (ip(7), IP_FREEBIND).
+  const int before = socket_option(bind.socket, IPPROTO_IPV6, IPV6_FREEBIND);
+  set_socket_option(bind.socket, IPPROTO_IPV6, IPV6_FREEBIND, 1);
+  const auto result = static_cast<int>(syscall(SYS_bind, bind.socket, &own, length));
+  set_socket_option(bind.socket, IPPROTO_IPV6, IPV6_FREEBIND, before);
+  return result;
 }
 
-/// The address of `bind`, with this program's own instead of any.
-SocketAddress own_place(const PortBind& bind) {
-  SocketAddress address = bind.address;
-  const in_addr_t own = htonl(*loopback_of(bind.wanted.own_ipv4));
-  if (address.any.sa_family == AF_INET) {
-    address.ipv4.sin_addr.s_addr = own;
-  } else {
-    address.ipv6.sin6_addr = {};
-    address.ipv6.sin6_addr.s6_addr16[5] = 0xffff;
-    address.ipv6.sin6_addr.s6_addr32[3] = own;
-  }
-  return address;
-}
-
-/// The kernel has refused the port: what a host of its own would do.
-int bind_as_own_host(const PortBind& bind) {
+/// The kernel has refused the port: what a host of its own would do. Returns true if the socket has it.
+bool bind_as_own_host(const PortBind& bind) {
+  const ErrnoKept kept;
   const PortHolder holder = port_holder(bind.wanted);
-  const bool may_share = holder == PortHolder::none || bind.shares_by_itself;
-  if (may_share) {
-    set_shares(bind.socket, true);
-    if (bind_to(bind, holder == PortHolder::any_address ? bind.address : own_place(bind)) == 0) return 0;
-    set_shares(bind.socket, bind.shares_by_itself);
-  }
-  errno = EADDRINUSE;
-  return -1;
+  if (holder != PortHolder::none && !bind.shares_by_itself) return false;
+  set_shares(bind.socket, true);
+  if ((holder == PortHolder::any_address ? bind_as_asked(bind) : bind_at_own_address(bind)) == 0) return true;
+  set_shares(bind.socket, bind.shares_by_itself);
+  return false;
 }
 
 }  // namespace
@@ -68,6 +67,7 @@ PortBind begin_bind(int socket, const sockaddr* address, socklen_t length) {
   const ErrnoKept kept;
   PortBind bind;
   bind.socket = socket;
+  bind.errno_before = errno;
   const uint32_t own_ipv4 = own_wire_address();
   const auto own_loopback = loopback_of(own_ipv4);
   if (!own_loopback || address == nullptr || length < sizeof(sockaddr_in)) return bind;
@@ -77,11 +77,14 @@ PortBind begin_bind(int socket, const sockaddr* address, socklen_t length) {
       bind.address.any.sa_family == AF_INET || bind.length >= offsetof(sockaddr_in6, sin6_scope_id);
   // The port is at the same place in both families.
   if (!is_whole || bind.address.ipv4.sin_port == 0 || !is_tcp_or_udp(socket) ||
-      !is_own_or_any(socket, bind.address, *own_loopback))
+      !is_own_or_any(bind.address, *own_loopback))
     return bind;
+  const bool is_any_ipv6 =
+      bind.address.any.sa_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&bind.address.ipv6.sin6_addr);
   bind.wanted = {.protocol = socket_option(socket, SOL_SOCKET, SO_PROTOCOL),
                  .port = bind.address.ipv4.sin_port,
-                 .own_ipv4 = own_ipv4};
+                 .own_ipv4 = own_ipv4,
+                 .is_ipv6_alone = is_any_ipv6 && socket_option(socket, IPPROTO_IPV6, IPV6_V6ONLY) == 1};
   bind.shares_by_itself = socket_option(socket, SOL_SOCKET, SO_REUSEPORT) == 1;
   // Receivers of a group share its port, whatever host they are on.
   if (bind.shares_by_itself && bind.wanted.protocol != IPPROTO_UDP) set_shares(socket, false);
@@ -90,7 +93,11 @@ PortBind begin_bind(int socket, const sockaddr* address, socklen_t length) {
 
 int end_bind(const PortBind& bind, int result) {
   if (bind.wanted.protocol == 0) return result;
-  if (result != 0 && errno == EADDRINUSE) return bind_as_own_host(bind);
+  if (result != 0 && errno == EADDRINUSE) {
+    if (!bind_as_own_host(bind)) return result;
+    errno = bind.errno_before;
+    return 0;
+  }
   const ErrnoKept kept;
   const bool is_udp = bind.wanted.protocol == IPPROTO_UDP;
   if (bind.shares_by_itself || (result == 0 && is_udp)) set_shares(bind.socket, true);

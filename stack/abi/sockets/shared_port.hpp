@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One port at 0.0.0.0 or `::` for several programs of a wire, as several hosts have it. The kernel refuses
 // the second one, so that one has the port at its own address, which the kernel prefers to 0.0.0.0. Both
-// sockets have SO_REUSEPORT, by which the kernel permits it (socket(7)).
+// sockets have SO_REUSEPORT, by which the kernel permits it (socket(7)). A socket of IPv6 alone, of which a
+// wire's program has no address, has its port where nobody comes.
 #pragma once
 
 #include <netinet/in.h>
@@ -19,12 +20,13 @@ struct PortBind {
   SocketAddress address{};
   socklen_t length = 0;
   bool shares_by_itself = false;  ///< the program has set SO_REUSEPORT
+  int errno_before = 0;
 };
 
 /// Before bind(2) with this address, its loopback form for a wire's. A TCP socket that shares its port by
 /// itself does not do so during the call: the kernel would let it share with another host's.
 [[nodiscard]] PortBind begin_bind(int socket, const sockaddr* address, socklen_t length);
-/// After it. Returns the call's result, and sets errno as the call does.
+/// After it. Returns the call's result, and leaves errno as the call does.
 int end_bind(const PortBind& bind, int result);
 
 /// After a successful listen(2): lets programs of other addresses have the port.

@@ -43,6 +43,29 @@ void store(void* to, uint32_t ipv4) {
 
 }  // namespace
 
+SocketAddress address_in_family(sa_family_t family, uint32_t ipv4, in_port_t port, socklen_t& length) {
+  SocketAddress address{};
+  if (family == AF_INET) {
+    address.ipv4 = {.sin_family = AF_INET, .sin_port = port, .sin_addr = {htonl(ipv4)}, .sin_zero = {}};
+    length = sizeof address.ipv4;
+    return address;
+  }
+  address.ipv6 = {};
+  address.ipv6.sin6_family = AF_INET6;
+  address.ipv6.sin6_port = port;
+  address.ipv6.sin6_addr.s6_addr16[5] = 0xffff;
+  address.ipv6.sin6_addr.s6_addr32[3] = htonl(ipv4);
+  length = sizeof address.ipv6;
+  return address;
+}
+
+in6_addr ipv6_stand_in(uint32_t ipv4) {
+  in6_addr address{};
+  address.s6_addr32[0] = htonl(0x2001'0002);
+  address.s6_addr32[3] = htonl(ipv4);
+  return address;
+}
+
 socklen_t to_loopback(const sockaddr* address, socklen_t length, SocketAddress& mapped) {
   if (length < sizeof(sockaddr_in) || length > sizeof(sockaddr_storage)) return 0;
   const size_t offset = ipv4_offset(address, length);

@@ -20,6 +20,11 @@ union SocketAddress {
   sockaddr_in6 ipv6;
 };
 
+/// Returns an IPv4 address (host byte order) and a port (network byte order) as a socket of `family` names
+/// them: AF_INET, or AF_INET6 with an IPv4-mapped address. The length for the kernel is in `length`.
+[[nodiscard]] SocketAddress address_in_family(sa_family_t family, uint32_t ipv4, in_port_t port,
+                                              socklen_t& length);
+
 /// Returns the loopback address of a wire's address; nullopt for any other. Host byte order.
 [[nodiscard]] constexpr std::optional<uint32_t> loopback_of(uint32_t ipv4) {
   constexpr uint32_t kNetworkMask = 0xfffe0000;
@@ -36,6 +41,11 @@ union SocketAddress {
   const uint32_t candidate = ipv4 ^ kChange;
   return loopback_of(candidate) == ipv4 ? std::optional(candidate) : std::nullopt;
 }
+
+/// Returns the address that stands for a program on a wire where only IPv6 counts: its IPv4 address, in host
+/// byte order, in 2001:2::/48, which is for benchmarks as 198.18.0.0/15 is (RFC 5180, 8). Nobody has a route
+/// to it.
+[[nodiscard]] in6_addr ipv6_stand_in(uint32_t ipv4);
 
 /// Writes the loopback form of a wire's address, also of an IPv4-mapped one, to `mapped`. Returns its length;
 /// 0 if the address is any other, or has a length that the kernel refuses. `address` needs no alignment.

@@ -46,22 +46,6 @@ Unbound unbound(int socket) {
   return found;
 }
 
-/// Returns the address, in the family of `like`, with port 0; its length is in `length`.
-SocketAddress address_of(uint32_t ipv4, const SocketAddress& like, socklen_t& length) {
-  SocketAddress address{};
-  if (like.any.sa_family == AF_INET) {
-    address.ipv4 = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(ipv4)}, .sin_zero = {}};
-    length = sizeof address.ipv4;
-    return address;
-  }
-  address.ipv6 = {};
-  address.ipv6.sin6_family = AF_INET6;
-  address.ipv6.sin6_addr.s6_addr16[5] = 0xffff;
-  address.ipv6.sin6_addr.s6_addr32[3] = htonl(ipv4);
-  length = sizeof address.ipv6;
-  return address;
-}
-
 }  // namespace
 
 bool decide_on_sockets() {
@@ -81,20 +65,22 @@ uint32_t own_wire_address() {
 
 // The C library's functions of these names are interposed on, or a library preloaded after this one has them.
 int socket_option(int socket, int level, int name) {
+  const ErrnoKept kept;
   int value = 0;
   socklen_t length = sizeof value;
   return syscall(SYS_getsockopt, socket, level, name, &value, &length) == 0 ? value : -1;
 }
 void set_socket_option(int socket, int level, int name, int value) {
+  const ErrnoKept kept;
   syscall(SYS_setsockopt, socket, level, name, &value, sizeof value);
 }
 
 bool is_at_any_address(int socket) {
+  const ErrnoKept kept;
   return unbound(socket).is_unbound;
 }
 
 bool is_tcp_or_udp(int socket) {
-  const ErrnoKept kept;
   const int protocol = socket_option(socket, SOL_SOCKET, SO_PROTOCOL);
   return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_MPTCP;
 }
@@ -106,7 +92,7 @@ void bind_to_own_address(int socket) {
   const Unbound now = unbound(socket);
   if (!now.is_unbound || now.port != 0) return;
   socklen_t length = 0;
-  const SocketAddress address = address_of(*own, now.address, length);
+  const SocketAddress address = address_in_family(now.address.any.sa_family, *own, 0, length);
   // Without the option, a bind takes a port for this socket alone, of which there are few (ip(7)).
   const bool is_set = socket_option(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) == 1;
   if (!is_set) set_socket_option(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);

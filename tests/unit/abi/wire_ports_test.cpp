@@ -18,17 +18,20 @@
 namespace faultline::abi {
 namespace {
 
-/// Another program of the wire, which listens at a port of 0.0.0.0; see hold_port().
+/// Another program of the wire, which listens at a port of every address; see hold_port().
 class OtherProgram {
  public:
-  OtherProgram(const char* side, uint16_t port, bool shares) {
+  static constexpr const char* kAlone = "alone";
+  static constexpr const char* kShared = "shared";
+  static constexpr const char* kIpv6Alone = "ipv6-alone";
+
+  OtherProgram(const char* side, uint16_t port, const char* how) {
     std::array<int, 2> input{}, output{};
     EXPECT_EQ(pipe2(input.data(), O_CLOEXEC), 0);
     EXPECT_EQ(pipe2(output.data(), O_CLOEXEC), 0);
     const std::string request = std::string("FAULTLINE_WIRE=unit,side=") + side;
     const std::string number = std::to_string(port);
-    const std::array<const char*, 5> words{"other", kHoldPort, number.c_str(), shares ? "shared" : "alone",
-                                           nullptr};
+    const std::array<const char*, 5> words{"other", kHoldPort, number.c_str(), how, nullptr};
     const std::array<const char*, 2> variables{request.c_str(), nullptr};
     process_ = fork();
     if (process_ == 0) {
@@ -65,11 +68,28 @@ void share(int socket) {
   const int on = 1;
   EXPECT_EQ(setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on), 0);
 }
-int hold_port(uint16_t port, bool shares) {
-  const UniqueFd socket = socket_of(AF_INET, SOCK_STREAM);
-  if (shares) share(socket.get());
-  const sockaddr_in address = ipv4_address(INADDR_ANY, port);
-  if (bind(socket.get(), raw(address), sizeof address) != 0 || listen(socket.get(), 4) != 0) return 1;
+/// Binds to `::` without IPv4, and listens; returns errno.
+int listen_at_ipv6_alone(int socket, uint16_t port) {
+  const int on = 1;
+  EXPECT_EQ(setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on), 0);
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  any.sin6_port = htons(port);
+  return bind(socket, raw(any), sizeof any) == 0 && listen(socket, 4) == 0 ? 0 : errno;
+}
+/// Binds and listens; returns errno.
+int listen_at(int socket, uint32_t ipv4, uint16_t port) {
+  const sockaddr_in address = ipv4_address(ipv4, port);
+  return bind(socket, raw(address), sizeof address) == 0 && listen(socket, 4) == 0 ? 0 : errno;
+}
+
+int hold_port(uint16_t port, std::string_view how) {
+  const bool is_ipv6 = how == OtherProgram::kIpv6Alone;
+  const UniqueFd socket = socket_of(is_ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM);
+  if (how == OtherProgram::kShared) share(socket.get());
+  const int error =
+      is_ipv6 ? listen_at_ipv6_alone(socket.get(), port) : listen_at(socket.get(), INADDR_ANY, port);
+  if (error != 0) return 1;
   char byte = 0;
   if (write(STDOUT_FILENO, &byte, 1) != 1) return 1;
   return static_cast<int>(read(STDIN_FILENO, &byte, 1));
@@ -86,15 +106,9 @@ uint16_t free_port() {
       return port;
   }
 }
-/// Binds and listens; returns errno.
-int listen_at(int socket, uint32_t ipv4, uint16_t port) {
-  const sockaddr_in address = ipv4_address(ipv4, port);
-  return bind(socket, raw(address), sizeof address) == 0 && listen(socket, 4) == 0 ? 0 : errno;
-}
-
 TEST(WireSockets, APortOfAnotherHostsProgramIsFreeAtTheOwnAddress) {
   const uint16_t port = free_port();
-  const OtherProgram other("a", port, false);
+  const OtherProgram other("a", port, OtherProgram::kAlone);
   // A connection has the port of its listener, and does not keep the next listener from it.
   std::vector<UniqueFd> connections;
   for (const uint32_t place : {uint32_t{INADDR_ANY}, kSideB}) {
@@ -108,24 +122,59 @@ TEST(WireSockets, APortOfAnotherHostsProgramIsFreeAtTheOwnAddress) {
     EXPECT_TRUE(connections.back());
     EXPECT_EQ(accept(server.get(), nullptr, nullptr), -1) << "the other has its own";
   }
-  // As servers do that have a socket for each family.
-  const UniqueFd ipv6_server = socket_of(AF_INET6, SOCK_STREAM);
-  const int on = 1;
-  ASSERT_EQ(setsockopt(ipv6_server.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on), 0);
-  sockaddr_in6 any{};
-  any.sin6_family = AF_INET6;
-  any.sin6_port = htons(port);
-  ASSERT_EQ(bind(ipv6_server.get(), raw(any), sizeof any), 0);
   const UniqueFd server = socket_of(AF_INET, SOCK_STREAM);
   EXPECT_EQ(listen_at(server.get(), kLocalhost, port), EADDRINUSE) << "that address is the host's";
-  EXPECT_EQ(listen_at(server.get(), INADDR_ANY, port), 0) << "the other has no IPv6";
+}
+
+TEST(WireSockets, APortOfIpv6AloneIsAHostsOwnToo) {
+  const uint16_t port = free_port();
+  const OtherProgram other("a", port, OtherProgram::kIpv6Alone);
+  // As servers do that have a socket for each family.
+  const UniqueFd ipv4 = socket_of(AF_INET, SOCK_STREAM);
+  const UniqueFd ipv6 = socket_of(AF_INET6, SOCK_STREAM);
+  EXPECT_EQ(listen_at(ipv4.get(), INADDR_ANY, port), 0);
+  errno = EBADMSG;
+  EXPECT_EQ(listen_at_ipv6_alone(ipv6.get(), port), 0);
+  EXPECT_EQ(errno, EBADMSG) << "as after any call that the kernel does at once";
+  const UniqueFd again = socket_of(AF_INET6, SOCK_STREAM);
+  EXPECT_EQ(listen_at_ipv6_alone(again.get(), port), EADDRINUSE);
+  // Nothing of the one host comes to the other.
+  const UniqueFd to_localhost = socket_of(AF_INET6, SOCK_STREAM);
+  sockaddr_in6 localhost{};
+  localhost.sin6_family = AF_INET6;
+  localhost.sin6_addr = in6addr_loopback;
+  localhost.sin6_port = htons(port);
+  EXPECT_EQ(connect(to_localhost.get(), raw(localhost), sizeof localhost), 0);
+  EXPECT_EQ(fcntl(ipv6.get(), F_SETFL, O_NONBLOCK), 0);
+  EXPECT_EQ(accept(ipv6.get(), nullptr, nullptr), -1);
+}
+
+TEST(WireSockets, APortOfIpv6AloneKeepsNoneOfIpv4) {
+  const uint16_t port = free_port();
+  const OtherProgram other("a", port, OtherProgram::kAlone);
+  const UniqueFd ipv6 = socket_of(AF_INET6, SOCK_STREAM);
+  EXPECT_EQ(listen_at_ipv6_alone(ipv6.get(), port), 0);
+  const UniqueFd ipv4 = socket_of(AF_INET, SOCK_STREAM);
+  EXPECT_EQ(listen_at(ipv4.get(), INADDR_ANY, port), 0);
+}
+
+TEST(WireSockets, APortOfIpv6AloneOfTheSameHostIsTaken) {
+  const uint16_t port = free_port();
+  const UniqueFd second = socket_of(AF_INET6, SOCK_STREAM);
+  {
+    const OtherProgram same("b", port, OtherProgram::kIpv6Alone);
+    EXPECT_EQ(listen_at_ipv6_alone(second.get(), port), EADDRINUSE);
+  }
+  const OtherProgram other("a", port, OtherProgram::kIpv6Alone);
+  const OtherProgram same("b", port, OtherProgram::kIpv6Alone);
+  EXPECT_EQ(listen_at_ipv6_alone(second.get(), port), EADDRINUSE) << "at its stand-in, of another process";
 }
 
 TEST(WireSockets, APortOfTheSameHostIsTaken) {
   const uint16_t port = free_port();
   const UniqueFd second = socket_of(AF_INET, SOCK_STREAM);
   {
-    const OtherProgram same("b", port, false);
+    const OtherProgram same("b", port, OtherProgram::kAlone);
     EXPECT_EQ(listen_at(second.get(), INADDR_ANY, port), EADDRINUSE);
     EXPECT_EQ(listen_at(second.get(), kSideB, port), EADDRINUSE);
   }
@@ -136,7 +185,7 @@ TEST(WireSockets, APortOfTheSameHostIsTaken) {
     ASSERT_EQ(listen(first.get(), 4), 0);
     EXPECT_EQ(listen_at(second.get(), INADDR_ANY, port), EADDRINUSE);
   }
-  const OtherProgram other("a", port, false);
+  const OtherProgram other("a", port, OtherProgram::kAlone);
   const UniqueFd first = socket_of(AF_INET, SOCK_STREAM);
   ASSERT_EQ(listen_at(first.get(), INADDR_ANY, port), 0);
   EXPECT_EQ(listen_at(second.get(), INADDR_ANY, port), EADDRINUSE);
@@ -146,7 +195,7 @@ TEST(WireSockets, APortIsSharedWithinOneHostAlone) {
   const uint16_t port = free_port();
   std::array<UniqueFd, 2> servers;
   {
-    const OtherProgram other("a", port, true);
+    const OtherProgram other("a", port, OtherProgram::kShared);
     for (UniqueFd& server : servers) {
       server = socket_of(AF_INET, SOCK_STREAM);
       share(server.get());
@@ -155,7 +204,7 @@ TEST(WireSockets, APortIsSharedWithinOneHostAlone) {
     }
     servers = {};
   }
-  const OtherProgram same("b", port, true);
+  const OtherProgram same("b", port, OtherProgram::kShared);
   servers[0] = socket_of(AF_INET, SOCK_STREAM);
   share(servers[0].get());
   ASSERT_EQ(listen_at(servers[0].get(), INADDR_ANY, port), 0);
@@ -166,7 +215,7 @@ TEST(WireSockets, APortIsSharedWithinOneHostAlone) {
 
 int hold_port_if_asked(int argc, char** argv) {
   if (argc != 4 || std::string_view(argv[1]) != OtherProgram::kHoldPort) return -1;
-  return hold_port(static_cast<uint16_t>(std::stoi(argv[2])), std::string_view(argv[3]) == "shared");
+  return hold_port(static_cast<uint16_t>(std::stoi(argv[2])), argv[3]);
 }
 
 }  // namespace faultline::abi
