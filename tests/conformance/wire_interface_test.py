@@ -12,13 +12,16 @@ import pathlib
 import shutil
 import socket
 import struct
+import subprocess
 import sys
+import time
 
 SIDES = {"a": "198.18.0.1", "b": "198.18.0.2"}
 NAME = "wire0"
 NETMASK = "255.254.0.0"
 SIOCGIFNAME, SIOCGIFCONF, SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCGIFADDR, SIOCGIFBRDADDR = 0x8910, 0x8912, 0x8913, 0x8914, 0x8915, 0x8919
-SIOCGIFNETMASK, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFINDEX = 0x891B, 0x8921, 0x8927, 0x8933
+SIOCGIFNETMASK, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFINDEX, SIOCETHTOOL = 0x891B, 0x8921, 0x8927, 0x8933, 0x8946
+ETHTOOL_GSET, ETHTOOL_GDRVINFO, ETHTOOL_GLINK, ETHTOOL_GLINKSETTINGS = 0x01, 0x03, 0x0A, 0x4C
 IFREQ_BYTES = 40
 IFF_UP, IFF_RUNNING = 1, 0x40
 SYS = pathlib.Path("/sys/class/net")
@@ -125,6 +128,8 @@ def sees(address):
     except IsADirectoryError:
         os.close(folder)
 
+    check_settings()
+
     # The interface leads to the wire's addresses.
     with socket.create_server((address, 0)) as server, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, NAME.encode())
@@ -132,6 +137,49 @@ def sees(address):
         assert client.getsockname()[0] == address
     check_groups(address, index)
     print(index)
+
+
+def ethtool(command, form):
+    """The answer of a request of SIOCETHTOOL as numbers; `form` begins with the command's."""
+    answer = ctypes.create_string_buffer(struct.pack("I", command), 256)
+    request(SIOCETHTOOL, value=struct.pack("P", ctypes.addressof(answer)))
+    return struct.unpack_from(form, answer.raw)
+
+
+def check_settings():
+    """The speed that programs ask a driver for, as sysfs has it."""
+    speed = int((SYS / NAME / "speed").read_text())
+    assert speed >= 1000
+    # struct ethtool_cmd: speed and speed_hi.
+    old = ethtool(ETHTOOL_GSET, "12xH14xH")
+    assert old[0] | old[1] << 16 == speed, old
+    # struct ethtool_link_settings: speed, duplex, ..., the number of mask words that a caller should have.
+    wanted_words = -ethtool(ETHTOOL_GLINKSETTINGS, "15xb")[0]
+    answer = ctypes.create_string_buffer(struct.pack("I11xb", ETHTOOL_GLINKSETTINGS, wanted_words), 48 + 12 * wanted_words)
+    request(SIOCETHTOOL, value=struct.pack("P", ctypes.addressof(answer)))
+    assert struct.unpack_from("4xIB6xb", answer.raw) == (speed, 1, wanted_words), answer.raw
+    assert ethtool(ETHTOOL_GDRVINFO, "4x32s")[0].rstrip(b"\0") == b"faultline"
+    assert ethtool(ETHTOOL_GLINK, "4xI")[0] == 1
+
+
+def statistics_of_files():
+    return {f"{way}_{what}": int((SYS / NAME / "statistics" / f"{way}_{what}").read_text()) for way in ("rx", "tx") for what in ("bytes", "packets")}
+
+
+def statistics(least_bytes):
+    """Each place has the interface's statistics. Running programs publish them some time after a packet."""
+    files = statistics_of_files()
+    while min(files["rx_bytes"], files["tx_bytes"]) <= int(least_bytes) or files != statistics_of_files():
+        time.sleep(0.05)
+        files = statistics_of_files()
+    assert min(files["rx_packets"], files["tx_packets"]) >= 20, files
+    table = [line.split(":") for line in pathlib.Path("/proc/net/dev").read_text().splitlines() if ":" in line]
+    columns = {name.strip(): values.split() for name, values in table}
+    assert "lo" in columns
+    row = dict(zip(("rx_bytes", "rx_packets", "tx_bytes", "tx_packets"), (int(columns[NAME][at]) for at in (0, 1, 8, 9))))
+    assert row == files, (row, files)
+    links = json.loads(subprocess.run(["ip", "-j", "-s", "link", "show", NAME], check=True, capture_output=True).stdout)
+    assert files == {f"{way}_{what}": links[0]["stats64"][way][what] for way in ("rx", "tx") for what in ("bytes", "packets")}, links
 
 
 def check_groups(address, index):
@@ -200,6 +248,15 @@ def main(run):
         assert link["netdev"] == NAME, link
         print("ok: rdma shows the interface of the device")
 
+    if shutil.which("rping"):
+        server = lib.start([run, "--wire", "face", "--share", "rping", "-s", "-P", "-S", "4096"])
+        lib.await_cm_listener(run, "face", server)
+        on_wire("rping", "-c", "-C", "10", "-S", "4096", "-a", "198.18.0.255", side="b")
+        # Ten READs and ten WRITEs of 4,096 bytes, and what announces them.
+        lib.call([run, "--wire", "face", "--share", *script, "--statistics", "40960"])
+        server.end()
+        print("ok: the interface has the statistics of its packets, wherever a program looks")
+
     hosts = lib.call([*script, "--names"]).stdout
     assert NAME in on_wire(*script, "--names") and NAME not in hosts
     assert on_wire(*script, "--names", options=("--no-wire-interface",)) == hosts
@@ -210,7 +267,7 @@ def main(run):
 
 
 if __name__ == "__main__":
-    roles = {"--sees": sees, "--names": names}
+    roles = {"--sees": sees, "--names": names, "--statistics": statistics}
     if sys.argv[1] in roles:
         roles[sys.argv[1]](*sys.argv[2:])
     else:

@@ -110,7 +110,7 @@ bool write_sysfs_tree(const std::string& folder, std::string& error) {
     fact.verbs_name = fmt::format("uverbs{}", facts.size());
     fact.version = FAULTLINE_VERSION;
     fact.port = device.port;
-    fact.counters = abi::counter_files(device.counters);
+    fact.counters = device.counters;
     facts.push_back(std::move(fact));
   }
   const auto refuse = [&](const std::filesystem::path& path, int number) {

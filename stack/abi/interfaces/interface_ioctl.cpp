@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The ioctl(2) requests of netdevice(7) about our interfaces, in the drop-in.
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
@@ -49,6 +52,69 @@ int put_address(const OwnInterface& own, unsigned long request, sockaddr& to) {
   return 0;
 }
 
+/// linux/ethtool.h: what drivers tell of an interface. Programs ask for its speed above all.
+template <typename Answer>
+int put_answer(void* to, const Answer& answer) {
+  std::memcpy(to, &answer, sizeof answer);
+  return 0;
+}
+
+ethtool_drvinfo driver() {
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  constexpr std::string_view kName = "faultline";
+  kName.copy(driver.driver, sizeof driver.driver - 1);
+  return driver;
+}
+
+ethtool_cmd settings_of(const OwnInterface& own) {
+  ethtool_cmd settings{};
+  settings.cmd = ETHTOOL_GSET;
+  ethtool_cmd_speed_set(&settings, own.speed_mbps);
+  settings.duplex = DUPLEX_FULL;
+  settings.port = PORT_OTHER;
+  return settings;
+}
+
+/// Linux's net/ethtool/ioctl.c: a caller with another number of words in its masks of link modes learns the
+/// right one, as a negative number.
+int put_link_settings(const OwnInterface& own, void* argument) {
+  constexpr int8_t kMaskWords = 1;
+  constexpr std::array<uint32_t, 3> kNoModes{};  // supported, advertised, the partner's
+  ethtool_link_settings asked;
+  std::memcpy(&asked, argument, sizeof asked);
+  ethtool_link_settings settings{};
+  settings.cmd = ETHTOOL_GLINKSETTINGS;
+  if (asked.link_mode_masks_nwords != kMaskWords) {
+    settings.link_mode_masks_nwords = -kMaskWords;
+    return put_answer(argument, settings);
+  }
+  settings.link_mode_masks_nwords = kMaskWords;
+  settings.speed = own.speed_mbps;
+  settings.duplex = DUPLEX_FULL;
+  settings.port = PORT_OTHER;
+  std::memcpy(static_cast<std::byte*>(argument) + sizeof settings, kNoModes.data(), sizeof kNoModes);
+  return put_answer(argument, settings);
+}
+
+int answer_ethtool(const OwnInterface& own, void* argument) {
+  if (argument == nullptr) return fail_with(EFAULT);
+  uint32_t command = 0;
+  std::memcpy(&command, argument, sizeof command);
+  switch (command) {
+    case ETHTOOL_GSET:
+      return put_answer(argument, settings_of(own));
+    case ETHTOOL_GLINKSETTINGS:
+      return put_link_settings(own, argument);
+    case ETHTOOL_GDRVINFO:
+      return put_answer(argument, driver());
+    case ETHTOOL_GLINK:
+      return put_answer(argument, ethtool_value{.cmd = command, .data = own.is_up ? 1U : 0U});
+    default:
+      return fail_with(EOPNOTSUPP);
+  }
+}
+
 /// Answers a request about one of our interfaces, which `about` names.
 int answer_about(const OwnInterface& own, unsigned long request, ifreq& about) {
   switch (request) {
@@ -80,6 +146,8 @@ int answer_about(const OwnInterface& own, unsigned long request, ifreq& about) {
     case SIOCGIFMAP:
       about.ifr_map = {};
       return 0;
+    case SIOCETHTOOL:
+      return answer_ethtool(own, about.ifr_data);
     case SIOCSIFADDR:
     case SIOCSIFFLAGS:
     case SIOCSIFMTU:

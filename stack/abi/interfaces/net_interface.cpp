@@ -7,6 +7,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "stack/verbs/device/host_interface.hpp"
+#include "stack/verbs/device/port_speed.hpp"
 
 namespace faultline::abi {
 namespace {
@@ -86,8 +87,8 @@ std::string host_interface_of(const verbs::DeviceDescription& device, const ifad
   return name == nullptr ? std::string() : name;
 }
 
-std::optional<OwnInterface> interface_of(const verbs::DeviceDescription& device, int index, bool is_up,
-                                         const ifaddrs* hosts) {
+std::optional<OwnInterface> interface_of(const verbs::DeviceDescription& device, int index,
+                                         const ibv_port_attr& port, const ifaddrs* hosts) {
   if (!host_interface_of(device, hosts).empty()) return std::nullopt;
   OwnInterface interface;
   interface.name = name_of(index, hosts);
@@ -95,7 +96,9 @@ std::optional<OwnInterface> interface_of(const verbs::DeviceDescription& device,
   interface.device = device.name;
   interface.mac = device.mac;
   interface.mtu_bytes = device.mtu_bytes;
-  interface.is_up = is_up;
+  constexpr uint32_t kMbpsOfTenth = 100;
+  interface.speed_mbps = verbs::tenths_of_gbps(port.active_speed, port.active_width) * kMbpsOfTenth;
+  interface.is_up = port.state == IBV_PORT_ACTIVE;
   for (size_t i = 0; i < device.gids.size(); ++i) {
     const wire::Gid& gid = device.gids[i];
     constexpr uint8_t kWhole = 128;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <ifaddrs.h>
+#include <infiniband/verbs.h>
 
 #include "stack/verbs/objects/backend.hpp"
 
@@ -39,6 +40,7 @@ struct OwnInterface {
   std::string device;  ///< of verbs
   wire::MacAddress mac;
   uint32_t mtu_bytes = 0;
+  uint32_t speed_mbps = 0;
   bool is_up = false;
   std::vector<InterfaceAddress> addresses;
   std::vector<InterfaceRoute> routes;
@@ -46,7 +48,7 @@ struct OwnInterface {
 
 /// Returns the interface of one device; nullopt if an interface of the host has one of its addresses.
 [[nodiscard]] std::optional<OwnInterface> interface_of(const verbs::DeviceDescription& device, int index,
-                                                       bool is_up, const ifaddrs* hosts);
+                                                       const ibv_port_attr& port, const ifaddrs* hosts);
 
 /// Returns the kernel interface that has an address of the device, as a tap or veth may; "" if there is none.
 /// Programs use its addresses, so an interface without one of them would mislead them.

@@ -53,8 +53,8 @@ std::vector<OwnInterface> own_interfaces() {
   for (const verbs::VerbsDevice* const listed : verbs::visible_devices(descriptions)) {
     const verbs::VerbsDevice& device = *listed;
     const auto engine = verbs::running_engine(device.description.name);
-    const bool is_up = verbs::describe_port(device.description, engine.get()).state == IBV_PORT_ACTIVE;
-    if (auto own = interface_of(device.description, device.index, is_up, hosts.first()))
+    const ibv_port_attr port = verbs::describe_port(device.description, engine.get());
+    if (auto own = interface_of(device.description, device.index, port, hosts.first()))
       interfaces.push_back(std::move(*own));
   }
   return interfaces;

@@ -21,6 +21,7 @@ struct InterfaceQuestion {
   const NetlinkRequest& request;
   uint32_t port;
   std::span<const OwnInterface> interfaces;
+  StatisticsOf statistics_of;
 
   [[nodiscard]] NetlinkMessage message(uint16_t type) const {
     return {type, static_cast<uint16_t>(request.is_dump() ? NLM_F_MULTI : 0), request.header().nlmsg_seq,
@@ -51,6 +52,19 @@ bool is_wanted(uint8_t family, uint8_t asked) {
 
 // --- RTM_GETLINK ---
 
+constexpr uint32_t kSkipStatistics = 1U << 3;  // RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h
+
+/// Puts them with 64 bits and, as the kernel does, their low halves.
+void put_statistics(NetlinkMessage& message, const rtnl_link_stats64& whole) {
+  constexpr size_t kCount = sizeof(rtnl_link_stats) / sizeof(uint32_t);
+  std::array<uint64_t, sizeof whole / sizeof(uint64_t)> values{};
+  std::memcpy(values.data(), &whole, sizeof whole);
+  std::array<uint32_t, kCount> halves{};
+  for (size_t i = 0; i < kCount; ++i) halves[i] = static_cast<uint32_t>(values[i]);
+  message.put_bytes(IFLA_STATS64, {reinterpret_cast<const uint8_t*>(values.data()), sizeof values});
+  message.put_bytes(IFLA_STATS, {reinterpret_cast<const uint8_t*>(halves.data()), sizeof halves});
+}
+
 NetlinkBytes link_message(const InterfaceQuestion& question, const OwnInterface& own) {
   // enum operstates of linux/if.h, which excludes net/if.h
   constexpr uint8_t kOperationDown = 2, kOperationUp = 6;
@@ -73,6 +87,8 @@ NetlinkBytes link_message(const InterfaceQuestion& question, const OwnInterface&
   message.put_text(IFLA_QDISC, "noqueue");
   message.put_bytes(IFLA_ADDRESS, own.mac.bytes);
   message.put_bytes(IFLA_BROADCAST, kBroadcastMac.bytes);
+  if ((question.request.u32(IFLA_EXT_MASK).value_or(0) & kSkipStatistics) == 0)
+    put_statistics(message, question.statistics_of(own));
   message.put_nested(IFLA_LINKINFO, [&] { message.put_text(IFLA_INFO_KIND, "faultline"); });
   return message.finish();
 }
@@ -265,7 +281,7 @@ void end_answer(const InterfaceQuestion& question, RouteAnswer& answer) {
 }  // namespace
 
 RouteAnswer answer_route(std::span<const uint8_t> bytes, uint32_t port,
-                         std::span<const OwnInterface> interfaces) {
+                         std::span<const OwnInterface> interfaces, StatisticsOf statistics_of) {
   nlmsghdr header;
   if (interfaces.empty() || bytes.size() < sizeof header) return {};
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -275,7 +291,7 @@ RouteAnswer answer_route(std::span<const uint8_t> bytes, uint32_t port,
   const auto request = NetlinkRequest::read(bytes, length, command->header_bytes);
   // The kernel refuses what is cut off.
   if (!request || !request->is_well_formed()) return {};
-  const InterfaceQuestion question{*request, port, interfaces};
+  const InterfaceQuestion question{*request, port, interfaces, statistics_of};
   RouteAnswer answer = command->answer(question);
   if (!answer.asks_kernel) end_answer(question, answer);
   return answer;

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include <linux/if_link.h>
+
 #include "stack/abi/interfaces/net_interface.hpp"
 #include "stack/abi/netlink/message.hpp"
 
@@ -19,8 +21,12 @@ struct RouteAnswer {
   std::vector<NetlinkBytes> messages;
 };
 
-/// `bytes` begin with a whole message, which may be malformed. `port` is the asking socket's.
+/// Returns the statistics of an interface of ours.
+using StatisticsOf = rtnl_link_stats64 (*)(const OwnInterface&);
+
+/// `bytes` begin with a whole message, which may be malformed. `port` is the asking socket's. `statistics_of`
+/// is called for each interface of the answer whose statistics the message wants.
 [[nodiscard]] RouteAnswer answer_route(std::span<const uint8_t> bytes, uint32_t port,
-                                       std::span<const OwnInterface> interfaces);
+                                       std::span<const OwnInterface> interfaces, StatisticsOf statistics_of);
 
 }  // namespace faultline::abi

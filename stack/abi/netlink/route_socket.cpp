@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+
 #include "stack/abi/netlink/route_socket.hpp"
 
 #include <algorithm>
@@ -16,6 +17,8 @@
 #include "stack/abi/interfaces/own_interfaces.hpp"
 #include "stack/abi/netlink/route_answers.hpp"
 #include "stack/abi/tree/descriptor_table.hpp"
+#include "stack/abi/tree/interface_statistics.hpp"
+#include "stack/abi/tree/known_devices.hpp"
 
 namespace faultline::abi {
 namespace {
@@ -150,7 +153,9 @@ std::vector<NetlinkBytes> RouteNetlinkSocket::answer_locked(std::span<const uint
 std::vector<NetlinkBytes> RouteNetlinkSocket::answer_one(std::span<const uint8_t> message,
                                                          std::span<const OwnInterface> interfaces,
                                                          int& error) const {
-  const RouteAnswer answer = answer_route(message, port(), interfaces);
+  const RouteAnswer answer = answer_route(message, port(), interfaces, [](const OwnInterface& own) {
+    return interface_statistics(named_counters(counters_of_programs(own.device)));
+  });
   std::vector<NetlinkBytes> datagrams = datagrams_of(answer.messages);
   if (!answer.asks_kernel) return datagrams;
   std::vector<NetlinkBytes> others = ask_kernel(message, error);

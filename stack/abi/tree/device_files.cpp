@@ -9,6 +9,7 @@
 #include <rdma/rdma_user_cm.h>
 #include <spdlog/fmt/fmt.h>
 
+#include "stack/abi/tree/interface_statistics.hpp"
 #include "stack/abi/tree/standard_counters.hpp"
 #include "stack/verbs/device/port_speed.hpp"
 #include "stack/verbs/objects/limits.hpp"
@@ -162,8 +163,9 @@ void DeviceFiles::add_port(const std::string& folder, const DeviceFacts& device)
     add_file(fmt::format("{}/pkeys/{}", folder, index), fmt::format("0x{:04x}\n", wire::kDefaultPkey));
 
   for (const char* name : {"/counters", "/hw_counters"}) add(folder + name, {});
-  for (const CounterFile& counter : device.counters)
-    add_file(fmt::format("{}/{}", folder, counter.file), fmt::format("{}\n", counter.value));
+  if (!device.counters.empty())
+    for (const CounterFile& counter : counter_files(device.counters))
+      add_file(fmt::format("{}/{}", folder, counter.file), fmt::format("{}\n", counter.value));
 
   const std::vector<wire::Gid>& gids = device.description->gids;
   for (size_t index = 0; index < size_t{verbs::kGidTableLength}; ++index) {
@@ -190,7 +192,6 @@ void DeviceFiles::add_interface(const DeviceFacts& device) {
     add_file(folder + name, fmt::format("{}\n", value));
   };
   constexpr uint64_t kEthernet = 1;  // ARPHRD_ETHER
-  constexpr uint64_t kMbpsOfTenth = 100;
   add_file(folder + "/address", line(text_of(own.mac)));
   add_file(folder + "/broadcast", line(text_of(kBroadcastMac)));
   add_number("/addr_len", own.mac.bytes.size());
@@ -204,8 +205,11 @@ void DeviceFiles::add_interface(const DeviceFacts& device) {
   add_number("/link_mode", 0);
   add_number("/mtu", own.mtu_bytes);
   add_file(folder + "/operstate", own.is_up ? "up\n" : "down\n");
-  add_number("/speed",
-             verbs::tenths_of_gbps(device.port.active_speed, device.port.active_width) * kMbpsOfTenth);
+  add_number("/speed", own.speed_mbps);
+  add(folder + "/statistics", {});
+  if (!device.counters.empty())
+    for (const StatisticsFile& file : statistics_files(interface_statistics(device.counters)))
+      add_file(fmt::format("{}/statistics/{}", folder, file.name), fmt::format("{}\n", file.value));
   add_number("/tx_queue_len", kQueueLength);
   add_number("/type", kEthernet);
   add_file(folder + "/uevent", fmt::format("INTERFACE={}\nIFINDEX={}\n", own.name, own.index));
@@ -233,9 +237,22 @@ std::string normal_path(std::string_view path) {
   return normal;
 }
 
+namespace {
+
+/// proc(5): "/proc/net" is a link to the folder of the process that reads it.
+std::optional<std::string> table_path(std::string_view path) {
+  constexpr std::array<std::string_view, 3> kNames{kInterfaceTable, "/proc/self/net/dev",
+                                                   "/proc/thread-self/net/dev"};
+  if (std::ranges::find(kNames, normal_path(path)) == kNames.end()) return std::nullopt;
+  return std::string(kInterfaceTable);
+}
+
+}  // namespace
+
 std::optional<std::string> own_path(std::string_view path) {
   // Called for every path of the program: most return after these comparisons.
-  if (path.size() < kInterfaces.size() || path[0] != '/') return std::nullopt;
+  if (path.size() < kInterfaceTable.size() || path[0] != '/') return std::nullopt;
+  if (path.ends_with("net/dev")) return table_path(path);
   constexpr std::array<std::string_view, 4> kMarks{"infiniband", "rdma_cm", "class/net", "virtual/net"};
   if (std::ranges::none_of(kMarks,
                            [&](std::string_view mark) { return path.find(mark) != std::string_view::npos; }))

@@ -46,8 +46,8 @@ struct DeviceFacts {
   std::string interface;  ///< network interface that has one of the device's addresses, or empty
   uint32_t interface_index = 0;
   std::optional<OwnInterface> own_interface;  ///< if that interface is none of the kernel
-  /// Without them, the counters' folders are empty.
-  std::vector<CounterFile> counters;
+  /// Without them, the counters' folders are empty, and the interface has no statistics.
+  std::vector<NamedCounter> counters;
 };
 
 class DeviceFiles {
@@ -78,8 +78,11 @@ class DeviceFiles {
 inline constexpr std::string_view kInterfaces = "/sys/class/net";
 inline constexpr std::string_view kVirtualInterfaces = "/sys/devices/virtual/net";
 
-/// Returns the normalized path if it lies in one of our trees, in kInterfaces or in kVirtualInterfaces;
-/// `path` must be absolute. Costs a few comparisons for any other path.
+/// The kernel's table of interfaces and their statistics (proc(5)), to which ours are added.
+inline constexpr std::string_view kInterfaceTable = "/proc/net/dev";
+
+/// Returns the normalized path if it lies in one of our trees, in kInterfaces or in kVirtualInterfaces, or is
+/// kInterfaceTable by one of its names; `path` must be absolute. Costs a few comparisons for any other path.
 [[nodiscard]] std::optional<std::string> own_path(std::string_view path);
 
 inline constexpr uint32_t kVerbsMajor = 231, kFirstVerbsMinor = 192;  // the kernel's, for uverbs

@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <system_error>
 
 #include <fcntl.h>
@@ -17,6 +19,7 @@
 
 #include "stack/abi/interfaces/own_interfaces.hpp"
 #include "stack/abi/tree/descriptor_table.hpp"
+#include "stack/abi/tree/interface_statistics.hpp"
 #include "stack/abi/tree/known_devices.hpp"
 
 namespace faultline::abi {
@@ -42,10 +45,19 @@ class Looking {
 };
 
 /// Counters are read only if the path is one of theirs: a look at any other file need not wait for them.
-std::optional<DeviceFiles> device_files(bool with_counters) {
-  const KnownDevices devices(with_counters);
-  if (devices.facts().empty()) return std::nullopt;
-  return DeviceFiles(devices.facts());
+bool needs_counters(std::string_view path) {
+  return path.find("counters") != std::string_view::npos ||
+         path.find("statistics") != std::string_view::npos || path == kInterfaceTable;
+}
+
+/// Looking: the kernel's file is read.
+Sight look_at_table(std::span<const DeviceFacts> devices) {
+  std::ifstream kernels{std::string(kInterfaceTable)};
+  std::string text{std::istreambuf_iterator<char>(kernels), {}};
+  for (const DeviceFacts& device : devices)
+    if (device.own_interface)
+      text += statistics_row(device.own_interface->name, interface_statistics(device.counters));
+  return {std::string(kInterfaceTable), Node{NodeKind::file, std::move(text), 0, 0, {}}, {}};
 }
 
 /// Former values are leaked: another thread may be reading one, and programs change it seldom.
@@ -116,13 +128,16 @@ std::optional<Sight> look_at(int directory, const char* path) {
     own = own_path(absolute);
   if (!own) return std::nullopt;
   const bool is_of_interface = own->starts_with(kInterfaces) || own->starts_with(kVirtualInterfaces);
-  if (is_of_interface && !shows_interfaces()) return std::nullopt;
+  const bool is_table = *own == kInterfaceTable;
+  if ((is_of_interface || is_table) && !shows_interfaces()) return std::nullopt;
   const Looking looking;
-  const auto files = device_files(own->find("counters") != std::string::npos);
-  if (!files) return std::nullopt;
-  if (is_of_interface) return look_at_interface(*files, std::move(*own));
+  const KnownDevices devices(needs_counters(*own));
+  if (devices.facts().empty()) return std::nullopt;
+  if (is_table) return look_at_table(devices.facts());
+  const DeviceFiles files(devices.facts());
+  if (is_of_interface) return look_at_interface(files, std::move(*own));
   Sight sight{std::move(*own), std::nullopt, {}};
-  if (const Node* const node = files->find(sight.path)) sight.node = *node;
+  if (const Node* const node = files.find(sight.path)) sight.node = *node;
   return sight;
 }
 

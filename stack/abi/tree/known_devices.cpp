@@ -15,10 +15,6 @@ namespace faultline::abi {
 
 namespace {
 
-std::vector<CounterFile> counter_files_of(const std::string& device) {
-  return counter_files(named_counters(counters_of_programs(device)));
-}
-
 void add(const verbs::CounterText& text, uint64_t value, uint64_t& sum) {
   sum = text.kind == CounterKind::maximum ? std::max(sum, value) : sum + value;
 }
@@ -32,20 +28,20 @@ KnownDevices::KnownDevices(bool with_counters) : list_(ibv_get_device_list(&coun
   for (int i = 0; i < count_; ++i) {
     const verbs::VerbsDevice& device = verbs::device_of(list_[i]);
     const auto engine = verbs::running_engine(device.description.name);
-    DeviceFacts facts{
-        .description = &device.description,
-        .guid_be = ibv_get_device_guid(list_[i]),
-        .index = device.index,
-        .verbs_name = device.dev_name,
-        .version = verbs::firmware_of(device.description),
-        .port = verbs::describe_port(device.description, engine.get()),
-        .interface = host_interface_of(device.description, hosts.first()),
-        .own_interface = {},
-        .counters = with_counters ? counter_files_of(device.description.name) : std::vector<CounterFile>{}};
+    DeviceFacts facts{.description = &device.description,
+                      .guid_be = ibv_get_device_guid(list_[i]),
+                      .index = device.index,
+                      .verbs_name = device.dev_name,
+                      .version = verbs::firmware_of(device.description),
+                      .port = verbs::describe_port(device.description, engine.get()),
+                      .interface = host_interface_of(device.description, hosts.first()),
+                      .own_interface = {},
+                      .counters = with_counters
+                                      ? named_counters(counters_of_programs(device.description.name))
+                                      : std::vector<NamedCounter>{}};
     facts.interface_index = if_nametoindex(facts.interface.c_str());
     if (shows_own)
-      facts.own_interface =
-          interface_of(device.description, device.index, facts.port.state == IBV_PORT_ACTIVE, hosts.first());
+      facts.own_interface = interface_of(device.description, device.index, facts.port, hosts.first());
     if (facts.own_interface) {
       facts.interface = facts.own_interface->name;
       facts.interface_index = facts.own_interface->index;

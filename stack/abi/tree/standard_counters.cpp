@@ -60,6 +60,8 @@ bool is_source(std::string_view source, std::string_view name) {
   return source.ends_with('.') ? name.starts_with(source) : name == source;
 }
 
+}  // namespace
+
 uint64_t sum_of(std::string_view sources, std::span<const NamedCounter> counters) {
   uint64_t sum = 0;
   for (size_t begin = 0; begin < sources.size();) {
@@ -71,8 +73,6 @@ uint64_t sum_of(std::string_view sources, std::span<const NamedCounter> counters
   }
   return sum;
 }
-
-}  // namespace
 
 std::span<const StandardCounter> standard_counters() {
   return kCounters;

@@ -31,6 +31,8 @@ struct NamedCounter {
   std::string name;
   uint64_t value;
 };
+/// Returns the sum of the counters that `sources` names as StandardCounter::sources does.
+[[nodiscard]] uint64_t sum_of(std::string_view sources, std::span<const NamedCounter> counters);
 /// Returns the standard files, and one in "hw_counters" for each of the counters.
 [[nodiscard]] std::vector<CounterFile> counter_files(std::span<const NamedCounter> counters);
 

@@ -98,6 +98,7 @@ TEST_F(DeviceFilesTest, HaveAnInterfaceThatTheKernelLacks) {
                                       .device = description_.name,
                                       .mac = {{0x02, 0x46, 0xc6, 0x12, 0, 1}},
                                       .mtu_bytes = 4500,
+                                      .speed_mbps = 100'000,
                                       .is_up = true,
                                       .addresses = {},
                                       .routes = {}};
@@ -128,7 +129,7 @@ TEST_F(DeviceFilesTest, HaveTheCountersWhereTheseWereRead) {
   const auto with = [](uint64_t value) {
     std::vector<NamedCounter> counters;
     for (const auto& counter : verbs::counter_texts()) counters.push_back({counter.name, value});
-    return counter_files(counters);
+    return counters;
   };
   facts_.counters = with(0);
   EXPECT_EQ(text(port + "/counters/port_xmit_data"), "0\n");
@@ -137,6 +138,12 @@ TEST_F(DeviceFilesTest, HaveTheCountersWhereTheseWereRead) {
   EXPECT_EQ(text(port + "/counters/port_xmit_data"), "3\n");
   EXPECT_EQ(text(port + "/hw_counters/out_of_sequence"), "12\n");
   EXPECT_EQ(text(port + "/hw_counters/transport.tx_bytes"), "12\n");
+  EXPECT_EQ(text("/sys/class/net/wire0/statistics/tx_bytes"), "(none)")
+      << "the device has no interface of ours";
+  facts_.own_interface.emplace().name = "wire0";
+  for (const char* name : {"rx_bytes", "rx_packets", "tx_bytes", "tx_packets", "rx_missed_errors"})
+    EXPECT_EQ(text(std::string("/sys/class/net/wire0/statistics/") + name), "12\n") << name;
+  EXPECT_EQ(text("/sys/class/net/wire0/statistics/collisions"), "0\n");
 }
 
 TEST_F(DeviceFilesTest, ListsEveryEntryInItsFolder) {
@@ -154,11 +161,14 @@ TEST(OwnPath, IsOneOfOurTrees) {
   for (const char* path :
        {"/sys/class/infiniband", "/sys/class/infiniband/x/ports", "/dev/infiniband/rdma_cm",
         "/sys/class/infiniband_verbs/uverbs0", "/sys/class/misc/rdma_cm/abi_version", "/sys/class/net",
-        "/sys/class/net/lo", "/sys/devices/virtual/net/wire0"})
+        "/sys/class/net/lo", "/sys/devices/virtual/net/wire0", "/proc/net/dev"})
     EXPECT_EQ(own_path(path), path);
+  for (const char* path : {"/proc/self/net/dev", "/proc/thread-self/net/dev"})
+    EXPECT_EQ(own_path(path), "/proc/net/dev");
   for (const char* path : {"", "infiniband", "/", "/sys/class/network", "/sys/class/infiniband_other",
                            "/sys/class/infinibandx/y", "/home/infiniband", "/sys/class/misc", "/dev/null",
-                           "/sys/class/infiniband/../block", "/dev/infiniband/../null"})
+                           "/sys/class/infiniband/../block", "/dev/infiniband/../null", "/proc/1/net/dev",
+                           "/proc/net/dev/x", "/srv/net/dev", "/proc/net/dev_mcast"})
     EXPECT_EQ(own_path(path), std::nullopt) << path;
 }
 

@@ -30,6 +30,9 @@ class NetInterface : public testing::Test {
     address_.sin_family = AF_INET;
     host_.ifa_name = name_.data();
     host_.ifa_addr = reinterpret_cast<sockaddr*>(&address_);
+    port_.state = IBV_PORT_ACTIVE;
+    port_.active_width = 2;   // 4 lanes
+    port_.active_speed = 32;  // of 25 Gb/s
   }
   void set_host(const std::string& name, uint32_t ipv4) {
     name_ = name;
@@ -38,13 +41,14 @@ class NetInterface : public testing::Test {
   }
 
   verbs::DeviceDescription device_;
+  ibv_port_attr port_{};
   std::string name_ = "lo";
   sockaddr_in address_{};
   ifaddrs host_{};
 };
 
 TEST_F(NetInterface, HasTheAddressesMtuAndState) {
-  const auto own = interface_of(device_, 0, true, &host_);
+  const auto own = interface_of(device_, 0, port_, &host_);
   ASSERT_TRUE(own);
   EXPECT_EQ(own->name, "wire0");
   EXPECT_EQ(own->device, "faultline0");
@@ -55,27 +59,29 @@ TEST_F(NetInterface, HasTheAddressesMtuAndState) {
   EXPECT_EQ(own->addresses[0].prefix_bits, 15);
   EXPECT_EQ(own->addresses[1].prefix_bits, 64);
   EXPECT_EQ(flags_of(*own) & (IFF_UP | IFF_RUNNING), uint32_t{IFF_UP | IFF_RUNNING});
-  EXPECT_EQ(flags_of(*interface_of(device_, 0, false, &host_)) & (IFF_UP | IFF_RUNNING), uint32_t{IFF_UP});
+  EXPECT_EQ(own->speed_mbps, 100'000U);
+  port_.state = IBV_PORT_DOWN;
+  EXPECT_EQ(flags_of(*interface_of(device_, 0, port_, &host_)) & (IFF_UP | IFF_RUNNING), uint32_t{IFF_UP});
 }
 
 TEST_F(NetInterface, IsTheHostsWhereThatHasAnAddress) {
   EXPECT_EQ(host_interface_of(device_, &host_), "");
   set_host("eth0", 0xc6120001);
   EXPECT_EQ(host_interface_of(device_, &host_), "eth0");
-  EXPECT_FALSE(interface_of(device_, 0, true, &host_));
+  EXPECT_FALSE(interface_of(device_, 0, port_, &host_));
 }
 
 TEST_F(NetInterface, HasANameThatTheHostLacks) {
   set_host("wire0", 0x0a000001);
-  EXPECT_EQ(interface_of(device_, 0, true, &host_)->name, "wire0_");
-  EXPECT_EQ(interface_of(device_, 1, true, &host_)->name, "wire1");
+  EXPECT_EQ(interface_of(device_, 0, port_, &host_)->name, "wire0_");
+  EXPECT_EQ(interface_of(device_, 1, port_, &host_)->name, "wire1");
 }
 
 TEST_F(NetInterface, HasAnIndexOfItsOwn) {
-  const uint32_t first = interface_of(device_, 0, true, &host_)->index;
-  EXPECT_NE(interface_of(device_, 1, true, &host_)->index, first);
+  const uint32_t first = interface_of(device_, 0, port_, &host_)->index;
+  EXPECT_NE(interface_of(device_, 1, port_, &host_)->index, first);
   device_.gids[0] = wire::Gid::from_ipv4(0xc6130001);  // another program of the wire
-  const uint32_t other = interface_of(device_, 0, true, &host_)->index;
+  const uint32_t other = interface_of(device_, 0, port_, &host_)->index;
   EXPECT_NE(other, first);
   for (const uint32_t index : {first, other}) EXPECT_GE(index, 0x10000000U);
 }
@@ -84,7 +90,7 @@ TEST_F(NetInterface, HasARouteToEachNetworkOnce) {
   device_.gids.push_back(wire::Gid::from_ipv4(0xc6120002));  // of the same network
   device_.prefix_bits.push_back(96 + 15);
   device_.routes = {{wire::Gid::from_ipv4(0x0a010203), 96 + 8, wire::Gid::from_ipv4(0xc61200fe)}};
-  const auto own = interface_of(device_, 0, true, &host_);
+  const auto own = interface_of(device_, 0, port_, &host_);
   ASSERT_EQ(own->routes.size(), 3U);
   EXPECT_EQ(own->routes[0].to, wire::Gid::from_ipv4(0xc6120000));
   EXPECT_EQ(own->routes[0].prefix_bits, 15);

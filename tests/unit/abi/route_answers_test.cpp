@@ -97,6 +97,15 @@ std::string bytes_of(uint32_t number) {
   return {reinterpret_cast<const char*>(&number), sizeof number};
 }
 
+constexpr uint64_t kLarge = 5'000'000'000;  // more than 32 bits
+rtnl_link_stats64 statistics_of(const OwnInterface& own) {
+  EXPECT_EQ(own.index, kOwnIndex);
+  rtnl_link_stats64 statistics{};
+  statistics.rx_bytes = kLarge;
+  statistics.tx_packets = 3;
+  return statistics;
+}
+
 class RouteAnswers : public testing::Test {
  protected:
   RouteAnswers() {
@@ -115,7 +124,7 @@ class RouteAnswers : public testing::Test {
                        {wire::Gid::from_ipv4(0xcb007100), 24, wire::Gid::from_ipv4(0xc61200fe), ipv4}}};
   }
   [[nodiscard]] RouteAnswer answer(NetlinkMessage message) const {
-    RouteAnswer result = answer_route(message.finish(), kRoutePort, {&own_, 1});
+    RouteAnswer result = answer_route(message.finish(), kRoutePort, {&own_, 1}, statistics_of);
     for (const NetlinkBytes& one : result.messages) {
       EXPECT_EQ(netlink_header(one).nlmsg_len, one.size());
       EXPECT_EQ(netlink_header(one).nlmsg_seq, kRouteSequence);
@@ -143,6 +152,25 @@ TEST_F(RouteAnswers, ADumpOfLinksHasTheInterfaceToo) {
     EXPECT_EQ(attribute<ifinfomsg>(link, IFLA_ADDRESS), bytes_of({2, 0x46, 0xc6, 0x12, 0, 1}));
   }
   EXPECT_TRUE(answer(question(RTM_GETLINK, NLM_F_DUMP, rtgenmsg{AF_BRIDGE})).messages.empty());
+}
+
+TEST_F(RouteAnswers, ALinkHasItsStatisticsUnlessTheProgramSkipsThem) {
+  const NetlinkMessage asked = question(RTM_GETLINK, NLM_F_DUMP, ifinfomsg{});
+  const NetlinkBytes link = answer(asked).messages.at(0);
+  const rtnl_link_stats64 wanted = statistics_of(own_);
+  EXPECT_EQ(attribute<ifinfomsg>(link, IFLA_STATS64),
+            std::string(reinterpret_cast<const char*>(&wanted), sizeof wanted));
+  const auto halves = attribute<ifinfomsg>(link, IFLA_STATS);
+  ASSERT_TRUE(halves);
+  rtnl_link_stats found{};
+  ASSERT_EQ(halves->size(), sizeof found);
+  std::memcpy(&found, halves->data(), sizeof found);
+  EXPECT_EQ(found.rx_bytes, static_cast<uint32_t>(kLarge));
+  EXPECT_EQ(found.tx_packets, 3U);
+
+  NetlinkMessage without = asked;
+  without.put_u32(IFLA_EXT_MASK, 8);  // RTEXT_FILTER_SKIP_STATS
+  EXPECT_FALSE(attribute<ifinfomsg>(answer(without).messages.at(0), IFLA_STATS64));
 }
 
 TEST_F(RouteAnswers, ALinkIsFoundByItsNameOrIndex) {
@@ -261,7 +289,7 @@ TEST_F(RouteAnswers, OtherRequestsAreTheKernels) {
   EXPECT_TRUE(answer(question(RTM_NEWADDR, NLM_F_ACK, ifaddrmsg{})).asks_kernel);
   EXPECT_TRUE(answer(question(RTM_GETRULE, NLM_F_DUMP, rtmsg{})).asks_kernel);
   const NetlinkBytes no_request = NetlinkMessage(RTM_GETLINK, NLM_F_DUMP, kRouteSequence, 0).finish();
-  EXPECT_TRUE(answer_route(no_request, kRoutePort, {&own_, 1}).messages.empty());
+  EXPECT_TRUE(answer_route(no_request, kRoutePort, {&own_, 1}, statistics_of).messages.empty());
 }
 
 TEST_F(RouteAnswers, BytesOfAnyKindAreRead) {
@@ -278,7 +306,7 @@ TEST_F(RouteAnswers, BytesOfAnyKindAreRead) {
                             .nlmsg_pid = 0};
       std::memcpy(bytes.data(), &header, sizeof header);
     }
-    for (const NetlinkBytes& one : answer_route(bytes, kRoutePort, {&own_, 1}).messages)
+    for (const NetlinkBytes& one : answer_route(bytes, kRoutePort, {&own_, 1}, statistics_of).messages)
       ASSERT_EQ(netlink_header(one).nlmsg_len, one.size());
   }
 }
