@@ -308,9 +308,11 @@ void Control::handle(Session& session, const SwitchRequest& request) {
 
 void Control::attach(Session& session, const SwitchRequest& request) {
   const uint64_t number = request.number;
-  const auto refuse = [&, number](int error, const std::string& line) {
+  const auto refuse = [&, number](int error, const std::string& line, const glue::SwitchGrant& holders = {}) {
     session.waiting.reset();
-    send_answer(session.connection.get(), reply(number, error, line));
+    SwitchAnswer refusal = reply(number, error, line);
+    refusal.grant = holders;
+    send_answer(session.connection.get(), refusal);
   };
   if (session.port)
     return send_answer(session.connection.get(), reply(number, EBUSY, "this connection has a seat already"));
@@ -347,7 +349,8 @@ void Control::attach(Session& session, const SwitchRequest& request) {
   }
   if (error != 0) {
     seats_.give_back(*port);
-    return refuse(error, line);
+    if (granted.grant.ipv4 != 0) granted.grant.mtu_bytes = seats_.mtu_bytes();
+    return refuse(error, line, granted.grant);
   }
   session.port = port;
   session.waiting.reset();

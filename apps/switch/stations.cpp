@@ -253,6 +253,8 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
                       find(wanted)->shared  ? ", which shares it: start this one with --share too"
                       : request.shared != 0 ? ", which does not share it: start it with --share too"
                                             : ": start both with --share to have it twice");
+    // A sharer's description has a range, which only a seat has.
+    if (request.shared == 0) describe(*find(wanted), grant);
     return EADDRINUSE;
   }
   Station* station = is_of_host(request) ? host_ : wanted != 0 ? find(wanted) : nullptr;
@@ -269,13 +271,17 @@ int StationTable::attach(PortIndex port, const SwitchRequest& request, int pid, 
   station->port_of_range[range] = port;
   seats_[port] = {.station = station, .range = range, .pid = pid};
 
-  grant.ipv4 = station->ipv4;
-  grant.prefix_bits = station->prefix_bits;
+  describe(*station, grant);
   grant.shared = station->shared ? 1 : 0;
   grant.range = range;
-  grant.mac = station->addresses.mac().bytes;
-  if (station == host_ && by_sockets_) station->describe(grant, uplink_up_, window_packets_);
   return 0;
+}
+
+void StationTable::describe(const Station& station, SwitchGrant& grant) const {
+  grant.ipv4 = station.ipv4;
+  grant.prefix_bits = station.prefix_bits;
+  grant.mac = station.addresses.mac().bytes;
+  if (&station == host_ && by_sockets_) station.describe(grant, uplink_up_, window_packets_);
 }
 
 void StationTable::detach(PortIndex port) {

@@ -88,7 +88,8 @@ class StationTable {
   // --- seats ---
 
   /// Gives a port what the request asks for. Returns an errno value, and one line in `why` if it is not 0.
-  /// `pid` is named in later conflicts. The caller fills in `socket` of the grant.
+  /// `pid` is named in later conflicts. EADDRINUSE: `grant` describes the address without a seat, unless the
+  /// request was to share it.
   [[nodiscard]] int attach(PortIndex port, const glue::SwitchRequest& request, int pid,
                            glue::SwitchGrant& grant, std::string& why);
   /// Releases everything that the port had.
@@ -121,6 +122,7 @@ class StationTable {
     size_t services = 0, groups = 0;
   };
 
+  void describe(const Station& station, glue::SwitchGrant& grant) const;
   [[nodiscard]] Station* find(uint32_t ipv4) const;
   [[nodiscard]] Station* find(const wire::MacAddress& mac) const;
   [[nodiscard]] Station* owner_of(const wire::Gid& gid) const;

@@ -2,6 +2,8 @@
 #include "pmd_glue/config/wire_config.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -13,11 +15,14 @@ namespace {
 
 static_assert(kMostHostAddresses == kMaxAddresses);
 
+/// Returns nullptr if another process has the address: the device can be looked at, and not used. Programs
+/// that start others to look (scripts over sysfs, rdma-core's tests) have them look at their own device.
 std::shared_ptr<WireAttachment> attach(const Config& config, DeviceConfig& device) {
   std::string error;
-  auto attachment = WireAttachment::take(device.port.request, error);
-  if (attachment == nullptr) throw ConfigError(error);
-  const SwitchGrant& grant = attachment->grant();
+  std::optional<SwitchGrant> holders;
+  auto attachment = WireAttachment::take(device.port.request, error, holders);
+  if (attachment == nullptr && !holders) throw ConfigError(error);
+  const SwitchGrant& grant = attachment != nullptr ? attachment->grant() : *holders;
   if (device.mtu_bytes.value_or(0) > grant.mtu_bytes)
     throw ConfigError(fmt::format("faultline: {}: {}: device.mtu: wire {} carries at most {}", config.path,
                                   device.name, device.port.request.wire, grant.mtu_bytes));
@@ -67,7 +72,8 @@ Attachments attach(Config& config, const char* request) {
       if (!parsed) throw ConfigError(error);
       device.port.request = *parsed;
     }
-    if (device.port.kind == PortKind::wire) attachments[device.name] = attach(config, device);
+    if (device.port.kind != PortKind::wire) continue;
+    if (auto attachment = attach(config, device)) attachments[device.name] = std::move(attachment);
   }
   return attachments;
 }

@@ -20,7 +20,8 @@ using Attachments = std::map<std::string, std::shared_ptr<WireAttachment>>;
 
 /// Attaches each device whose port is of kind "wire", and completes its configuration from the switch's
 /// grant. `request` is the text of $FAULTLINE_WIRE, for a device whose port names no wire; nullptr if it is
-/// unset. Throws ConfigError.
+/// unset. A device whose address another process has gets no attachment, and the configuration that the other
+/// has. Throws ConfigError.
 [[nodiscard]] Attachments attach(Config& config, const char* request);
 
 }  // namespace faultline::glue

@@ -50,10 +50,11 @@ void check_counters_of_scenario() {
 /// Returns the address on the wire of `request`, the text of $FAULTLINE_WIRE; 0 if there is none.
 uint32_t address_on(const std::string& request, const Config& config, const Attachments& attachments) {
   const std::string wire = request.substr(0, request.find(','));
-  for (const DeviceConfig& device : config.devices)
-    if (const auto found = attachments.find(device.name);
-        found != attachments.end() && device.port.request.wire == wire)
-      return found->second->grant().ipv4;
+  for (const DeviceConfig& device : config.devices) {
+    if (device.port.kind != PortKind::wire || device.port.request.wire != wire) continue;
+    const auto found = attachments.find(device.name);
+    return found != attachments.end() ? found->second->grant().ipv4 : device.port.request.ipv4;
+  }
   return 0;
 }
 
@@ -153,6 +154,15 @@ std::shared_ptr<WireAttachment> Registry::attachment_of(const DeviceConfig& devi
   return found == attachments_.end() ? nullptr : found->second;
 }
 
+bool Registry::has_seat(const DeviceConfig& device, std::string& error) {
+  if (device.port.kind != PortKind::wire || attachments_.contains(device.name)) return true;
+  std::optional<SwitchGrant> holders;
+  auto attachment = WireAttachment::take(device.port.request, error, holders);
+  if (attachment == nullptr) return false;
+  attachments_[device.name] = std::move(attachment);
+  return true;
+}
+
 std::vector<verbs::DeviceDescription> Registry::list(std::string& error) {
   const std::lock_guard guard(mutex_);
   std::vector<verbs::DeviceDescription> descriptions;
@@ -208,7 +218,7 @@ std::shared_ptr<RunningDevice> Registry::open(const std::string& name, std::stri
       error = fmt::format("faultline: {}: there is no device \"{}\"", all.path, name);
       return nullptr;
     }
-    error = reason_not_for_child(all, *wanted);
+    if (has_seat(*wanted, error)) error = reason_not_for_child(all, *wanted);
     auto device = error.empty() && start_eal(all, error)
                       ? RunningDevice::open(all, *wanted, attachment_of(*wanted), error)
                       : nullptr;

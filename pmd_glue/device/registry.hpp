@@ -42,6 +42,9 @@ class Registry {
   [[nodiscard]] std::string reason_not_for_child(const Config& all, const DeviceConfig& device) const;
   [[nodiscard]] const Config& config();  ///< throws ConfigError
   [[nodiscard]] std::shared_ptr<WireAttachment> attachment_of(const DeviceConfig& device) const;
+  /// Asks for the address of a wire's device that this process has only looked at. Returns false with one
+  /// line in `error` if another process has it.
+  [[nodiscard]] bool has_seat(const DeviceConfig& device, std::string& error);
   void shut_down_all();
   /// Replaces shut_down_all() if the exiting thread is inside a verbs call.
   void abandon_all();

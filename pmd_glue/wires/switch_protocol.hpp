@@ -121,8 +121,10 @@ struct SwitchAnswer {
   SwitchMessage message = SwitchMessage::answer;
   uint32_t link_side = 0;  ///< of a link: 0 or 1, one for each end
   uint32_t unused = 0;
-  int32_t error = 0;             ///< an errno value; 0: success
-  SwitchGrant grant;             ///< answer to attach; of a link: the peer's
+  int32_t error = 0;  ///< an errno value; 0: success
+  /// Answer to attach; of a link: the peer's. EADDRINUSE: that of the address, without a seat and a range, if
+  /// the request was for an address that nobody else should have.
+  SwitchGrant grant;
   std::array<char, 256> line{};  ///< reason of an error, for the user
 };
 

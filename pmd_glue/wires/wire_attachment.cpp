@@ -60,15 +60,19 @@ bool is_final(int error) {
 
 }  // namespace
 
-std::shared_ptr<WireAttachment> WireAttachment::take(const WireRequest& wanted, std::string& error) {
-  return take(wanted, Patience{}, error);
+std::shared_ptr<WireAttachment> WireAttachment::take(const WireRequest& wanted, std::string& error,
+                                                     std::optional<SwitchGrant>& holders) {
+  return take(wanted, Patience{}, error, holders);
 }
 
 std::shared_ptr<WireAttachment> WireAttachment::take(const WireRequest& wanted, const Patience& patience,
-                                                     std::string& error) {
+                                                     std::string& error,
+                                                     std::optional<SwitchGrant>& holders) {
   std::shared_ptr<WireAttachment> seat(new WireAttachment(patience));
   const Lock lock(seat->mutex_);
-  return seat->take_first(wanted, error) ? seat : nullptr;
+  if (seat->take_first(wanted, error)) return seat;
+  holders = seat->holders_;
+  return nullptr;
 }
 
 WireAttachment::~WireAttachment() = default;
@@ -203,6 +207,7 @@ WireAttachment::Outcome WireAttachment::take_grant(const SwitchAnswer& answer,
   }
   if (answer.error != 0) {
     error.assign(answer.line.data(), strnlen(answer.line.data(), answer.line.size()));
+    if (answer.error == EADDRINUSE && answer.grant.ipv4 != 0) holders_ = answer.grant;
     return is_final(answer.error) ? Outcome::refused : Outcome::failed;
   }
   if (seat_count() != 0 && (answer.grant.range != grant_.range || answer.grant.port != grant_.port)) {

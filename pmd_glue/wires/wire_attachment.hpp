@@ -33,10 +33,13 @@ class WireAttachment {
     std::chrono::milliseconds stopped{1'000};  ///< a stopped switch: it may never continue
   };
 
-  /// Attaches to a wire. Returns nullptr with one line in `error` on failure.
-  [[nodiscard]] static std::shared_ptr<WireAttachment> take(const WireRequest& request, std::string& error);
+  /// Attaches to a wire. Returns nullptr with one line in `error` on failure. If another process has the
+  /// address that the request names, `holders` is then what the switch has granted to it, without its seat.
+  [[nodiscard]] static std::shared_ptr<WireAttachment> take(const WireRequest& request, std::string& error,
+                                                            std::optional<SwitchGrant>& holders);
   [[nodiscard]] static std::shared_ptr<WireAttachment> take(const WireRequest& request,
-                                                            const Patience& patience, std::string& error);
+                                                            const Patience& patience, std::string& error,
+                                                            std::optional<SwitchGrant>& holders);
   ~WireAttachment();
   WireAttachment(const WireAttachment&) = delete;
   WireAttachment& operator=(const WireAttachment&) = delete;
@@ -161,6 +164,7 @@ class WireAttachment {
   /// The connection of leave_seat(). It holds the address until the switch has granted the seat again.
   SwitchChannel previous_;
   SwitchGrant grant_;
+  std::optional<SwitchGrant> holders_;  ///< of the process that has the requested address
   std::shared_ptr<Inbox> inbox_;
   UniqueFd event_;
   std::optional<Seat> seat_;

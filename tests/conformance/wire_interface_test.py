@@ -136,6 +136,11 @@ def sees(address):
         client.connect(server.getsockname())
         assert client.getsockname()[0] == address
     check_groups(address, index)
+    # Programs that this one starts look at its device, whose address it has.
+    link, = json.loads(subprocess.run(["ip", "-j", "addr", "show", "dev", NAME], check=True, capture_output=True).stdout)
+    assert [one["local"] for one in link["addr_info"] if one["family"] == "inet"] == [address], link
+    gid = subprocess.run(["cat", verbs / "ports/1/gids/0"], check=True, capture_output=True, text=True).stdout
+    assert gid == (verbs / "ports/1/gids/0").read_text(), gid
     print(index)
 
 
@@ -210,6 +215,18 @@ def check_groups(address, index):
             assert error.errno == errno.ENODEV, error
 
 
+def opens():
+    """Opens the first device; for each line of input makes a protection domain, and prints whether that succeeds."""
+    library = ctypes.CDLL("libibverbs.so.1", use_errno=True)
+    library.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+    for call in (library.ibv_open_device, library.ibv_alloc_pd):
+        call.restype, call.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    context = library.ibv_open_device(library.ibv_get_device_list(None)[0])
+    print("opened" if context else "none", flush=True)
+    for _ in sys.stdin:
+        print("used" if library.ibv_alloc_pd(context) else f"refused: {errno.errorcode[ctypes.get_errno()]}", flush=True)
+
+
 def names():
     """Prints what a program sees of interfaces."""
     print(sorted(name for _, name in socket.if_nameindex()), sorted(os.listdir(SYS)), sorted(addresses()), sorted(listed()))
@@ -257,6 +274,28 @@ def main(run):
         server.end()
         print("ok: the interface has the statistics of its packets, wherever a program looks")
 
+    both = []
+    for _ in range(2):
+        one = subprocess.Popen([run, "--wire", "face", "--side", "a", *script, "--opens"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        lib.on_exit(one.kill)
+        assert one.stdout.readline() == "opened\n"
+        both.append(one)
+    first, second = both
+
+    def answer(one):
+        one.stdin.write("\n")
+        one.stdin.flush()
+        return one.stdout.readline().strip()
+    assert answer(first) == "used"
+    refusal = answer(second)
+    assert refusal.startswith("refused: "), refusal
+    first.kill()
+    first.wait()
+    assert answer(second) == "used"
+    assert f"198.18.0.1 is taken by process {first.pid}" in second.communicate()[1]
+    print(f"ok: two programs see a device, and one uses it ({refusal})")
+
     hosts = lib.call([*script, "--names"]).stdout
     assert NAME in on_wire(*script, "--names") and NAME not in hosts
     assert on_wire(*script, "--names", options=("--no-wire-interface",)) == hosts
@@ -267,7 +306,7 @@ def main(run):
 
 
 if __name__ == "__main__":
-    roles = {"--sees": sees, "--names": names, "--statistics": statistics}
+    roles = {"--sees": sees, "--opens": opens, "--names": names, "--statistics": statistics}
     if sys.argv[1] in roles:
         roles[sys.argv[1]](*sys.argv[2:])
     else:

@@ -126,9 +126,10 @@ class Wires : public testing::Test {
     wanted.shared = shares;
     auto process = std::make_unique<Process>();
     std::string error;
+    std::optional<SwitchGrant> holders;
     std::atomic<bool> done = false;
     std::thread taker([&] {
-      process->attachment = WireAttachment::take(wanted, error);
+      process->attachment = WireAttachment::take(wanted, error, holders);
       done = true;
     });
     while (!done) switch_->turn();

@@ -36,7 +36,10 @@ class Stations : public testing::Test {
   }
 
   std::string refused(PortIndex port, uint32_t ipv4, bool shared, int error) {
-    SwitchGrant grant;
+    SwitchGrant unused;
+    return refused(port, ipv4, shared, error, unused);
+  }
+  std::string refused(PortIndex port, uint32_t ipv4, bool shared, int error, SwitchGrant& grant) {
     std::string why;
     EXPECT_EQ(table.attach(port, request(ipv4, shared), 1000 + port, grant, why), error);
     return why;
@@ -131,6 +134,19 @@ TEST_F(Stations, TwoSidesOfAWire) {
             "198.18.0.1 is taken by process 1000, which does not share it: start it with --share too");
   table.detach(0);
   EXPECT_EQ(attach(2, kSideA).ipv4, kSideA);
+}
+
+TEST_F(Stations, ATakenAddressIsDescribedToOneWhoLooks) {
+  const SwitchGrant holders = attach(0, kSideA);
+  SwitchGrant seen;
+  refused(1, kSideA, false, EADDRINUSE, seen);
+  EXPECT_EQ(seen.ipv4, kSideA);
+  EXPECT_EQ(seen.mac, holders.mac);
+  EXPECT_EQ(seen.prefix_bits, holders.prefix_bits);
+  EXPECT_EQ(seen.range, 0U);
+  SwitchGrant sharers;
+  refused(1, kSideA, true, EADDRINUSE, sharers);
+  EXPECT_EQ(sharers.ipv4, 0U) << "its ranges come with a seat alone";
 }
 
 TEST_F(Stations, NoAddressOfAnotherNetwork) {

@@ -152,7 +152,7 @@ class Seat : public testing::Test {
   std::shared_ptr<WireAttachment> take_here(const UniqueFd& listener, const SwitchAnswer& reply = {}) {
     std::thread at_switch = grant_next(listener, reply);
     std::string error;
-    auto seat = WireAttachment::take(wanted_, patience_, error);
+    auto seat = WireAttachment::take(wanted_, patience_, error, holders_);
     at_switch.join();
     EXPECT_NE(seat, nullptr) << error;
     return seat;
@@ -177,6 +177,7 @@ class Seat : public testing::Test {
   std::string folder_;
   SwitchPlace place_;
   WireRequest wanted_;
+  std::optional<SwitchGrant> holders_;
   WireAttachment::Patience patience_;
   Asker here_;
   Doorbells doorbells_;
@@ -185,13 +186,13 @@ class Seat : public testing::Test {
 TEST_F(Seat, ASwitchThatDiesWhileItStartsIsStartedAgain) {
   die_at_start(2);
   std::string error;
-  EXPECT_NE(WireAttachment::take(wanted_, patience_, error), nullptr) << error;
+  EXPECT_NE(WireAttachment::take(wanted_, patience_, error, holders_), nullptr) << error;
 }
 
 TEST_F(Seat, OneThatCannotStartIsNamed) {
   die_at_start(1'000);
   std::string error;
-  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error, holders_), nullptr);
   EXPECT_NE(error.find("the switch has ended"), std::string::npos) << error;
 }
 
@@ -280,7 +281,7 @@ TEST_F(Seat, ANewProgramWaitsForASwitchWithAnUplinkForAWhile) {
   ASSERT_TRUE(note_uplink(place_, true));
   patience_.replaced = milliseconds(50);
   std::string error;
-  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error, holders_), nullptr);
   EXPECT_NE(error.find("which had an uplink, has ended; start it again"), std::string::npos) << error;
 
   patience_.replaced = faultline::test::hang_limit();
@@ -291,7 +292,7 @@ TEST_F(Seat, ANewProgramWaitsForASwitchWithAnUplinkForAWhile) {
     grant(here_, doorbells_);
   });
   error.clear();
-  EXPECT_NE(WireAttachment::take(wanted_, patience_, error), nullptr) << error;
+  EXPECT_NE(WireAttachment::take(wanted_, patience_, error, holders_), nullptr) << error;
   late.join();
 }
 
@@ -301,7 +302,7 @@ TEST_F(Seat, ASwitchWithoutAnUplinkIsStartedAgainAfterTheNoteIsRemoved) {
   ASSERT_TRUE(note_uplink(place_, false));
   die_at_start(0);
   std::string error;
-  EXPECT_NE(WireAttachment::take(wanted_, patience_, error), nullptr) << error;
+  EXPECT_NE(WireAttachment::take(wanted_, patience_, error, holders_), nullptr) << error;
 }
 
 TEST_F(Seat, AnAnswerThatComesLateIsNobodyElses) {
@@ -525,7 +526,7 @@ TEST_F(Seat, AFullBacklogEndsInALine) {
   ASSERT_EQ(errno, ETIMEDOUT);
   patience_.attach = milliseconds(50);
   std::string error;
-  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error, holders_), nullptr);
   EXPECT_NE(error.find("its switch accepts nobody"), std::string::npos) << error;
 }
 
@@ -534,7 +535,7 @@ TEST_F(Seat, ALockThatIsHeldEndsInALineThatNamesItsHolder) {
   ASSERT_TRUE(lock);
   patience_.attach = milliseconds(50);
   std::string error;
-  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error, holders_), nullptr);
   EXPECT_NE(error.find("w.lock locked; process " + std::to_string(getpid())), std::string::npos) << error;
 }
 
@@ -555,7 +556,7 @@ TEST_F(Seat, AStoppedSwitchIsNamedWithWhatToDo) {
   ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
   patience_.attach = milliseconds(50);
   std::string error;
-  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error), nullptr);
+  EXPECT_EQ(WireAttachment::take(wanted_, patience_, error, holders_), nullptr);
   EXPECT_NE(error.find("process " + std::to_string(child) + " is stopped: continue it with kill -CONT"),
             std::string::npos)
       << error;
