@@ -15,8 +15,9 @@ namespace {
 
 static_assert(kMostHostAddresses == kMaxAddresses);
 
-/// Returns nullptr if another process has the address: the device can be looked at, and not used. Programs
-/// that start others to look (scripts over sysfs, rdma-core's tests) have them look at their own device.
+/// Returns nullptr for a named address of its own, which a process has from its first use of the device, and
+/// while it looks at another process's: it may start others that look (scripts over sysfs, rdma-core's tests)
+/// or that use the device (Valkey's test reads the interface, and starts a server).
 std::shared_ptr<WireAttachment> attach(const Config& config, DeviceConfig& device) {
   std::string error;
   std::optional<SwitchGrant> holders;
@@ -34,7 +35,8 @@ std::shared_ptr<WireAttachment> attach(const Config& config, DeviceConfig& devic
   device.has_host_addresses = grant.by_sockets != 0;
   device.mac.bytes = grant.mac;
   device.mtu_bytes = device.mtu_bytes.value_or(grant.mtu_bytes);
-  return attachment;
+  const WireRequest& request = device.port.request;
+  return request.ipv4 != 0 && !request.shared ? nullptr : attachment;
 }
 
 }  // namespace

@@ -141,6 +141,9 @@ def sees(address):
     assert [one["local"] for one in link["addr_info"] if one["family"] == "inet"] == [address], link
     gid = subprocess.run(["cat", verbs / "ports/1/gids/0"], check=True, capture_output=True, text=True).stdout
     assert gid == (verbs / "ports/1/gids/0").read_text(), gid
+    # Or use it, since this one has not.
+    used = subprocess.run([sys.executable, os.path.realpath(__file__), "--opens"], input="\n", check=True, capture_output=True, text=True).stdout
+    assert used == "opened\nused\n", used
     print(index)
 
 
