@@ -123,6 +123,14 @@ for wrong in --nothing nothing "--stress some" "--third 3" "--all rooms" "--room
   expect "the status of scripts/test $wrong" "$status" 2
   expect "the lines of scripts/test $wrong" "$(grep -c '^faultline: ' "$folder/wrong.out") of $(wc -l <"$folder/wrong.out")" "1 of 1"
 done
+# A part that builds nothing, where nothing is built.
+for stub in scripts/setup scripts/check-rooms docs/design/rooms.py; do
+  mkdir -p "$tree/$(dirname "$stub")"
+  cp "$tree/tests/run.sh" "$tree/$stub"
+done
+rm -rf "$tree/build"
+(cd "$tree" && scripts/test rooms) >"$folder/rooms.out" 2>&1 || fail "a part fails without a build: $(cat "$folder/rooms.out")"
+expect "the last line of a part" "$(tail -n 1 "$folder/rooms.out")" "2 passed, 0 failed, 0 skipped"
 "$tree/scripts/test" --help >"$folder/help.out" || fail "scripts/test --help fails"
 for option in --all --soak --rotate --third --changed --room --stress --coverage --list PART; do
   grep -q -- "$option" "$folder/help.out" || fail "scripts/test --help lacks $option"
