@@ -297,6 +297,12 @@ def end_processes_of(folder, program="", number=signal.SIGKILL):
 
 # Networks
 
+def own_user():
+    """A user that no other test and no other run of this one is: programs of one user share the runtime folder in /tmp, and the memory that
+    RLIMIT_MEMLOCK allows. It stays the same where the test replaces its own process by exec."""
+    return 300_000 + os.getpid()
+
+
 def own_network():
     """As root: moves the test into a network namespace with a loopback interface, so that its addresses and ports meet no others. Otherwise
     the test remains in the host's: its ports have to be free_port()s. Returns whether the network is its own."""

@@ -3,6 +3,8 @@
 """The functions of tests/lib.py, on which the verdicts of other tests rest."""
 import os
 import socket
+import subprocess
+import sys
 
 import lib
 
@@ -14,7 +16,19 @@ def named(name):
     return process
 
 
+def check_users():
+    """Runs at the same time have different users, and a run keeps its user beyond exec."""
+    command = [sys.executable, "-c", "import os, sys; sys.path.insert(0, sys.argv[1]); import lib; print(lib.own_user(), flush=True)\n"
+               "if len(sys.argv) == 2: input(); os.execv(sys.executable, [*sys.orig_argv, 'again'])", os.path.dirname(lib.__file__)]
+    runs = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    users = [run.communicate("\n", timeout=lib.LIMIT_S)[0].split() for run in runs]
+    lib.expect(all(len(user) == 2 and user[0] == user[1] for user in users), "a run keeps its user")
+    lib.expect(len({user[0] for user in users}) == len(runs), "runs at the same time have users of their own")
+    print("ok: a run has a user of its own")
+
+
 def main():
+    check_users()
     lib.own_network()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
         port = server.getsockname()[1]

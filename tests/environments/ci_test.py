@@ -32,7 +32,7 @@ BUILD, LOAD_PROFILE = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 CI = SOURCE / "configs/ci"
 SCHEMAS = SOURCE / "tests/data/schemas"
 # A user for each part that owns no process of this machine, so that its wires are its own.
-USER = 210_010 + ["schemas", "github", "gitlab", "containers"].index(sys.argv[3])
+USER = lib.own_user()
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 # Two programs of one step; the second begins when the first listens.
 MEETING = 'FAULTLINE_WIRE=$FAULTLINE_WIRE,side=a ibv_rc_pingpong -g 0 -c -n 200 -p "$PORT" & server=$!; port=$(printf ":%04X [0:]*0000 0A" "$PORT"); ' \

@@ -16,7 +16,7 @@ from docker_profile import DOCKER_EPERM, IO_URING, has_roots_rights  # noqa: E40
 
 FAULTLINE, REFUSE, CONFIGS = (pathlib.Path(path).resolve() for path in sys.argv[1:4])
 # A user that owns no process of this machine.
-USER = 210_004
+USER = lib.own_user()
 MEMLOCK_BYTES = 64 << 10  # Docker's default
 SHM_BYTES = 64 << 20      # the same
 

@@ -13,15 +13,13 @@ import re
 import shutil
 import subprocess
 import sys
-import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # tests
 import lib  # noqa: E402
 from docker_profile import has_roots_rights  # noqa: E402
 from lib import SKIPPED, free_port, skip  # noqa: E402
 
-# A user for each place that owns no process of this machine: the kernel counts locked memory by user.
-USER = 220_000 + zlib.crc32(sys.argv[3].encode()) % 10_000
+USER = lib.own_user()
 SHM = "mount -t tmpfs -o mode=1777,size=64m tmpfs /dev/shm"  # Docker's default
 READ_ONLY = "mount -t tmpfs -o ro tmpfs /tmp && mount -t tmpfs -o ro tmpfs /var/tmp && mount -t tmpfs -o ro tmpfs /run && mount -o bind,remount,ro /"
 NO_CAPABILITIES = ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]

@@ -24,7 +24,7 @@ from docker_profile import DOCKER_EPERM, PROBE_NUMBERS, has_roots_rights  # noqa
 from lib import SKIPPED, skip  # noqa: E402
 
 # Users that own no process of this machine.
-USER, OTHER_USER = 210_001, 210_002
+USER, OTHER_USER = lib.own_user(), 210_002
 MEMLOCK_BYTES = 64 << 10  # Docker's default
 SHM_BYTES = 64 << 20      # the same
 # For hangs only.
