@@ -8,10 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <system_error>
+#include <optional>
 
 #include <net/if.h>
 #include <sched.h>
@@ -20,6 +17,7 @@
 
 #include "pmd_glue/config/config_keys.hpp"
 #include "pmd_glue/config/port_kinds.hpp"
+#include "stack/base/file_text.hpp"
 #include "stack/toml/checked_table.hpp"
 
 namespace faultline::glue {
@@ -456,20 +454,15 @@ Config parse_config(std::string_view text, const std::string& path) {
 }
 
 Config load_config(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    throw ConfigError(
-        fmt::format("faultline: {}: cannot read the configuration: {}", path, std::strerror(errno)));
-  std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown))
+  const std::optional<std::string> text = text_of_file(path);
+  if (!text && errno == EISDIR)
     throw ConfigError(fmt::format("faultline: {}: is a folder; name a TOML file", path));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad())
+  if (!text)
     throw ConfigError(
         fmt::format("faultline: {}: cannot read the configuration: {}", path, std::strerror(errno)));
-  if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c) != 0; }))
+  if (std::all_of(text->begin(), text->end(), [](unsigned char c) { return std::isspace(c) != 0; }))
     throw ConfigError(fmt::format("faultline: {}: is empty; add at least one [[device]]", path));
-  return parse_config(text, path);
+  return parse_config(*text, path);
 }
 
 }  // namespace faultline::glue

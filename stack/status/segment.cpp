@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "stack/base/file_text.hpp"
 #include "stack/base/runtime_directory.hpp"
 
 namespace faultline::status {
@@ -53,8 +54,7 @@ ProcessIdentity identity_of(uint32_t pid) {
   ProcessIdentity identity{.pid = pid, .start_ticks = 0, .pid_namespace = 0};
   struct stat status {};
   if (stat("/proc/self/ns/pid", &status) == 0) identity.pid_namespace = status.st_ino;
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string text = text_of_file(fmt::format("/proc/{}/stat", pid)).value_or("");
   // The program's name may hold spaces and parentheses (proc_pid_stat(5)).
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return identity;

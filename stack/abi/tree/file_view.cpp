@@ -7,9 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <system_error>
 
 #include <fcntl.h>
@@ -21,6 +19,7 @@
 #include "stack/abi/tree/descriptor_table.hpp"
 #include "stack/abi/tree/interface_statistics.hpp"
 #include "stack/abi/tree/known_devices.hpp"
+#include "stack/base/file_text.hpp"
 
 namespace faultline::abi {
 
@@ -52,8 +51,7 @@ bool needs_counters(std::string_view path) {
 
 /// Looking: the kernel's file is read.
 Sight look_at_table(std::span<const DeviceFacts> devices) {
-  std::ifstream kernels{std::string(kInterfaceTable)};
-  std::string text{std::istreambuf_iterator<char>(kernels), {}};
+  std::string text = text_of_file(std::string(kInterfaceTable)).value_or("");
   for (const DeviceFacts& device : devices)
     if (device.own_interface)
       text += statistics_row(device.own_interface->name, interface_statistics(device.counters));

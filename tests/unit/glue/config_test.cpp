@@ -572,6 +572,11 @@ std::string error_of_file(const std::string& path) {
   return "no error";
 }
 
+TEST(Config, NamesAFileThatCannotBeRead) {
+  EXPECT_EQ(error_of_file("/proc/self/mem"),
+            "faultline: /proc/self/mem: cannot read the configuration: Input/output error");
+}
+
 TEST(Config, NamesAFolderAndAnEmptyFile) {
   const std::string folder = testing::TempDir();
   EXPECT_EQ(error_of_file(folder), "faultline: " + folder + ": is a folder; name a TOML file");

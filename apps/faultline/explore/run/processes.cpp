@@ -7,8 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -21,6 +19,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "stack/base/file_text.hpp"
 
 namespace faultline::cli {
 namespace {
@@ -88,11 +88,6 @@ bool is_readable(int fd) {
   return poll(&one, 1, 0) == 1;
 }
 
-std::string contents_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 struct Stat {
   char state = 0;
   pid_t parent = 0;
@@ -100,7 +95,7 @@ struct Stat {
 
 /// Of /proc/PID/stat: proc(5). The name, in parentheses, may have any character.
 Stat stat_of(const std::string& process) {
-  const std::string text = contents_of("/proc/" + process + "/stat");
+  const std::string text = text_of_file("/proc/" + process + "/stat").value_or("");
   const size_t after_name = text.rfind(')');
   if (after_name == std::string::npos || after_name + 4 >= text.size()) return {};
   Stat stat{text[after_name + 2], 0};
@@ -109,7 +104,7 @@ Stat stat_of(const std::string& process) {
 }
 
 bool has_variable(const std::string& process, const std::string& variable) {
-  const std::string environment = contents_of("/proc/" + process + "/environ");
+  const std::string environment = text_of_file("/proc/" + process + "/environ").value_or("");
   const size_t at = environment.find(variable + '\0');
   return at != std::string::npos && (at == 0 || environment[at - 1] == '\0');
 }
