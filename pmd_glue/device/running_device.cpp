@@ -279,12 +279,38 @@ void RunningDevice::drain_engines() {
     }
     sent_lately |= monotonic_ns() - engine.last_sent() < kSentLingerNs;
   }
+  await_kept_frames();
   if (sent_lately && port_->link_holds_frames() && attachment_ == nullptr)
     std::this_thread::sleep_for(std::chrono::nanoseconds(kSentLingerNs));
 }
 
+// Frames that a link keeps have left as far as the program knows: their work requests have completed. A peer
+// that takes none for kKeptNs loses them; the limit is for one that takes them one by one.
+void RunningDevice::await_kept_frames() {
+  if (wire_port_ == nullptr || core_units_.empty()) return;
+  CoreUnit& unit = core_units_.front();  // it has the links
+  const TimeNs latest = monotonic_ns() + DirectLink::kKeptNs;
+  while (monotonic_ns() < latest) {
+    if (unit.engine->turns().try_lock()) {
+      const bool keeps = !progress_.is_closed() && wire_port_->keeps_frames();
+      if (keeps) unit.take_turn();
+      unit.engine->turns().unlock();
+      if (!keeps) return;
+    } else if (has_own_threads() && !wire_port_->keeps_frames()) {
+      return;  // its thread holds the lock from turn to turn
+    }
+    const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
 void RunningDevice::run_last_turns() {
-  if (is_of_parent_process() || has_own_threads()) return;
+  if (is_of_parent_process() || progress_.is_closed()) return;
+  if (!has_own_threads()) take_last_turns();
+  await_kept_frames();
+}
+
+void RunningDevice::take_last_turns() {
   const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
   for (CoreUnit& unit : core_units_) {
     // Not by call(), which waits without a limit: the process ends.

@@ -162,6 +162,8 @@ class RunningDevice final : public verbs::DeviceBackend {
                                   std::string& error);
   void start_publishing();
   void drain_engines();
+  void await_kept_frames();
+  void take_last_turns();
   void serve_links(TimeNs now);
   void note_port_state(PortState state);
   [[nodiscard]] bool may_sleep_again();

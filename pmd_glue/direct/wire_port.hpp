@@ -69,7 +69,9 @@ class WirePort final : public EthernetPort {
   /// True if a turn would find frames.
   [[nodiscard]] bool has_frames() const { return to_switch_->has_frames() || rings_->has_frames(); }
   /// True if frames wait that a later turn receives or transmits without a ring.
-  [[nodiscard]] bool holds_back() const { return holds_back_ || budget_.kept() != 0; }
+  [[nodiscard]] bool holds_back() const { return holds_back_ || keeps_frames(); }
+  /// True if frames wait for peers that take none for now. Any thread.
+  [[nodiscard]] bool keeps_frames() const { return budget_.kept() != 0; }
   /// True if another process has broken a ring that look_after() has not seen yet. Any thread.
   [[nodiscard]] bool has_offender() const { return has_offender_.load(std::memory_order_relaxed); }
   [[nodiscard]] size_t links() const { return links_.size(); }

@@ -110,6 +110,40 @@ class Side {
     }
   }
 
+  /// A UD QP that is ready to send.
+  void make_ud_qp(uint32_t depth, uint32_t qkey) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.qp_type = IBV_QPT_UD;
+    init.cap = {depth, depth, 1, 1, 0};
+    qp = ibv_create_qp(pd, &init);
+    if (qp == nullptr) fail(who_, "ibv_create_qp");
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qkey = qkey;
+    int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+    attr.qp_state = IBV_QPS_RTR;
+    if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+    attr.qp_state = IBV_QPS_RTS;
+    if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+    if (error != 0) {
+      errno = error;
+      fail(who_, "ibv_modify_qp");
+    }
+  }
+
+  [[nodiscard]] ibv_ah* make_ah(const ibv_gid& to) const {
+    ibv_ah_attr attr{};
+    attr.is_global = 1;
+    attr.port_num = 1;
+    attr.grh.dgid = to;
+    attr.grh.hop_limit = 64;
+    ibv_ah* const ah = ibv_create_ah(pd, &attr);
+    if (ah == nullptr) fail(who_, "ibv_create_ah");
+    return ah;
+  }
+
   void destroy_qp() {
     if (ibv_destroy_qp(qp) != 0) fail(who_, "ibv_destroy_qp");
     std::array<ibv_wc, 16> stale;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The end of programs on a wire: what they sent last is heard (program_end.cpp), and SIGTERM and Ctrl-C's SIGINT end them soon,
+"""The end of programs on a wire: what they sent last is heard (program_end.cpp, last_datagrams.cpp), and SIGTERM and Ctrl-C's SIGINT end them soon,
 while they poll and while they sleep, and leave the wire as it was.
-  program_end_test.py PROGRAM_END FAULTLINE_RUN
+  program_end_test.py PROGRAM_END LAST_DATAGRAMS FAULTLINE_RUN
 """
 import os
 import shutil
@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # tests
 import lib  # noqa: E402
 
-program_end, run = sys.argv[1:]
+program_end, last_datagrams, run = sys.argv[1:]
 lib.own_runtime_folder()
 wire = f"last{os.getpid()}"
 
@@ -27,6 +27,7 @@ def start_pair(*arguments):
 
 
 lib.call([program_end, wire])
+lib.call([last_datagrams, wire])
 print("ok: last words", flush=True)
 if shutil.which("ibv_rc_pingpong") is None:
     print("ibv_rc_pingpong is not installed: signals were not tried")

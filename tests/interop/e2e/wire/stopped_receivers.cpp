@@ -20,32 +20,12 @@ constexpr uint32_t kQkey = 0x11223344;
 constexpr uint32_t kBytes = 64;
 constexpr uint32_t kDepth = 64;
 
-ibv_qp* make_ud_qp(Side& side) {
-  ibv_qp_init_attr init{};
-  init.send_cq = init.recv_cq = side.cq;
-  init.qp_type = IBV_QPT_UD;
-  init.cap = {kDepth, kDepth, 1, 1, 0};
-  ibv_qp* const qp = ibv_create_qp(side.pd, &init);
-  if (qp == nullptr) fail("stopped_receivers", "ibv_create_qp");
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  attr.qkey = kQkey;
-  int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-  attr.qp_state = IBV_QPS_RTR;
-  if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-  attr.qp_state = IBV_QPS_RTS;
-  if (error == 0) error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
-  if (error != 0) fail("stopped_receivers", "ibv_modify_qp");
-  return qp;
-}
-
 int sink(const char* file) {
   Side side("sink", "");
-  const ibv_qp* const qp = make_ud_qp(side);
+  side.make_ud_qp(kDepth, kQkey);
   {
     std::ofstream out(std::string(file) + ".new");
-    out << qp->qp_num;
+    out << side.qp->qp_num;
     for (const uint8_t byte : side.gid.raw) out << ' ' << unsigned{byte};
     out << '\n';
   }
@@ -53,21 +33,17 @@ int sink(const char* file) {
   for (;;) pause();
 }
 
-void flood_one(Side& side, ibv_qp* qp, ibv_mr* mr, uint32_t count, const char* file) {
-  ibv_ah_attr to{};
+void flood_one(Side& side, ibv_mr* mr, uint32_t count, const char* file) {
+  ibv_gid to{};
   uint32_t qpn = 0;
   std::ifstream in(file);
   in >> qpn;
-  for (uint8_t& byte : to.grh.dgid.raw) {
+  for (uint8_t& byte : to.raw) {
     unsigned value = 0;
     in >> value;
     byte = static_cast<uint8_t>(value);
   }
-  to.is_global = 1;
-  to.port_num = 1;
-  to.grh.hop_limit = 64;
-  ibv_ah* const ah = ibv_create_ah(side.pd, &to);
-  if (ah == nullptr) fail(file, "ibv_create_ah");
+  ibv_ah* const ah = side.make_ah(to);
   ibv_sge piece{reinterpret_cast<uint64_t>(mr->addr), kBytes, mr->lkey};
   ibv_send_wr wr{}, *bad = nullptr;
   wr.sg_list = &piece;
@@ -80,7 +56,7 @@ void flood_one(Side& side, ibv_qp* qp, ibv_mr* mr, uint32_t count, const char* f
   ibv_wc done{};
   for (uint32_t posted = 0, completed = 0; completed < count;) {
     while (posted < count && posted - completed < kDepth / 2) {
-      if (ibv_post_send(qp, &wr, &bad) != 0) fail(file, "ibv_post_send");
+      if (ibv_post_send(side.qp, &wr, &bad) != 0) fail(file, "ibv_post_send");
       ++posted;
     }
     if (ibv_poll_cq(side.cq, 1, &done) == 1) ++completed;
@@ -95,10 +71,10 @@ int main(int argc, char** argv) {
   if (role == "sink") return sink(argv[2]);
   if (role != "flood") return 2;
   Side side("flood", "");
-  ibv_qp* const qp = make_ud_qp(side);
+  side.make_ud_qp(kDepth, kQkey);
   static std::array<char, kBytes> memory{};
   ibv_mr* const mr = ibv_reg_mr(side.pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
   if (mr == nullptr) fail("flood", "ibv_reg_mr");
-  for (int i = 3; i < argc; ++i) flood_one(side, qp, mr, static_cast<uint32_t>(std::stoul(argv[2])), argv[i]);
+  for (int i = 3; i < argc; ++i) flood_one(side, mr, static_cast<uint32_t>(std::stoul(argv[2])), argv[i]);
   return 0;
 }
