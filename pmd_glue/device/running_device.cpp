@@ -310,17 +310,26 @@ void RunningDevice::run_last_turns() {
   await_kept_frames();
 }
 
+// As drain_engines(), but not by call() or lock(), which wait without a limit: the process ends.
 void RunningDevice::take_last_turns() {
-  const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
   for (CoreUnit& unit : core_units_) {
-    // Not by call(), which waits without a limit: the process ends.
-    TurnLock& turns = unit.engine->turns();
-    bool ours = turns.try_lock();
-    for (; !ours && monotonic_ns() < latest; ours = turns.try_lock()) sched_yield();
-    if (!ours) continue;
-    if (!progress_.is_closed()) unit.take_turn();
-    turns.unlock();
+    const TimeNs latest = monotonic_ns() + kLastTurnsNs;
+    while (take_last_turn(unit) && monotonic_ns() < latest) sched_yield();
   }
+}
+
+/// Returns true if the core has more to do at once: frames that a full port has not taken.
+bool RunningDevice::take_last_turn(CoreUnit& unit) {
+  const TimeNs latest = monotonic_ns() + kTurnOfOthersNs;
+  PollEngine& engine = *unit.engine;
+  bool ours = engine.turns().try_lock();
+  for (; !ours && monotonic_ns() < latest; ours = engine.turns().try_lock()) sched_yield();
+  if (!ours) return false;
+  const bool is_open = !progress_.is_closed();
+  if (is_open) unit.take_turn();
+  const bool has_more = is_open && engine.core().next_deadline() <= engine.last_turn();
+  engine.turns().unlock();
+  return has_more;
 }
 
 void RunningDevice::call(uint32_t core_index, void (*function)(void*), void* argument) {

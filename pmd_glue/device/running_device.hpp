@@ -164,6 +164,7 @@ class RunningDevice final : public verbs::DeviceBackend {
   void drain_engines();
   void await_kept_frames();
   void take_last_turns();
+  [[nodiscard]] bool take_last_turn(CoreUnit& unit);
   void serve_links(TimeNs now);
   void note_port_state(PortState state);
   [[nodiscard]] bool may_sleep_again();
