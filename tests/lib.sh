@@ -257,9 +257,10 @@ switch_of() {
 start_capture() {
   local name=$1 interface=$2
   shift 2
-  # 64 MiB of buffer: the kernel drops what tcpdump has no CPU to take (-B, tcpdump(8)).
+  # 64 MiB of buffer: the kernel drops what tcpdump has no CPU to take (-B, tcpdump(8)). In immediate mode each packet takes as many bytes
+  # of it as -s allows: 6,000 packets, and 256 with the default.
   # The type of end_capture's frame comes first: behind the word vlan, offsets are those of a tagged frame (pcap-filter(7)).
-  start "$name-tcpdump" "${in_space[@]}" tcpdump --immediate-mode -B 65536 -i "$interface" -s 0 -U -w "$folder/$name.pcap" "ether proto 0x88b5 or ($*)"
+  start "$name-tcpdump" "${in_space[@]}" tcpdump --immediate-mode -B 65536 -i "$interface" -s 10000 -U -w "$folder/$name.pcap" "ether proto 0x88b5 or ($*)"
   capture_pid=$started
   capture_file=$folder/$name.pcap
   watch=$started await_line "$folder/$name-tcpdump.out" 'listening on'

@@ -175,7 +175,7 @@ def expect_icrcs(lab):
     for side in (0, 1):
         sh("ip", "netns", "exec", SPACES[side], "ethtool", "-K", VETHS[side], "tx-udp-segmentation", "off", "gro", "off")
     path = os.path.join(lab.folder, "link.pcap")
-    capture = lab.start("tcpdump", 0, "tcpdump", "-q", "--immediate-mode", "-B", "65536", "-i", VETHS[0], "-s", "0", "-U", "-w", path, "udp", "port", "4791", "or", "udp", "port", LAST_PORT, as_root=True)
+    capture = lab.start("tcpdump", 0, "tcpdump", "-q", "--immediate-mode", "-B", "65536", "-i", VETHS[0], "-s", "10000", "-U", "-w", path, "udp", "port", "4791", "or", "udp", "port", LAST_PORT, as_root=True)
     lib.await_that(lambda: os.path.exists(path) and os.path.getsize(path) > 0, "the capture begins")
     expect_two_pairs(lab, "single-4", 4, ["ib_write_bw", "-s", "65536", "-n", "100"])
     expect_two_pairs(lab, "single-6", 6, ["ib_read_bw", "-s", "65536", "-n", "100"])
