@@ -125,4 +125,15 @@ class ProgressOwner {
   std::atomic<int> program_cpu_{-1};
 };
 
+// Sequentially consistent: the program stores its rest before it reads whether the progress thread sleeps.
+// The progress thread stores that it sleeps before its last check.
+inline ProgressAction ProgressOwner::note(ProgressEvent event) {
+  ProgressState state = state_.load(std::memory_order_seq_cst);
+  for (;;) {
+    const ProgressTransition to = transition(state, event);
+    if (to.next == state || state_.compare_exchange_weak(state, to.next, std::memory_order_seq_cst))
+      return to.action;
+  }
+}
+
 }  // namespace faultline::glue
