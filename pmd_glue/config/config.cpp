@@ -17,7 +17,7 @@
 
 #include "pmd_glue/config/config_keys.hpp"
 #include "pmd_glue/config/port_kinds.hpp"
-#include "stack/base/file_text.hpp"
+#include "stack/base/process/file_text.hpp"
 #include "stack/toml/checked_table.hpp"
 
 namespace faultline::glue {

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "stack/base/file_text.hpp"
+#include "stack/base/process/file_text.hpp"
 #include "stack/base/runtime_directory.hpp"
 
 namespace faultline::status {

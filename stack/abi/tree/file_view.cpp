@@ -19,7 +19,7 @@
 #include "stack/abi/tree/descriptor_table.hpp"
 #include "stack/abi/tree/interface_statistics.hpp"
 #include "stack/abi/tree/known_devices.hpp"
-#include "stack/base/file_text.hpp"
+#include "stack/base/process/file_text.hpp"
 
 namespace faultline::abi {
 

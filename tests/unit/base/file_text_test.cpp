@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "stack/base/file_text.hpp"
+#include "stack/base/process/file_text.hpp"
 
 #include <cerrno>
 #include <filesystem>

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "stack/base/file_text.hpp"
+#include "stack/base/process/file_text.hpp"
 
 namespace faultline::cli {
 namespace {
