@@ -287,6 +287,15 @@ def processes_of(folder, program=""):
     return found
 
 
+def own_user():
+    """A user that no other test and no other run of this one is: programs of one user share the runtime folder in /tmp, and the memory that
+    RLIMIT_MEMLOCK allows. It stays the same where the test replaces its own process by exec. The user's folders go with the test."""
+    user = 300_000 + os.getpid()
+    for place in ("/tmp", "/dev/shm"):
+        on_exit(shutil.rmtree, f"{place}/faultline-{user}", True)
+    return user
+
+
 def end_processes_of(folder, program="", number=signal.SIGKILL):
     """Ends the processes that processes_of() finds, except this one."""
     for pid in processes_of(folder, program):
@@ -296,12 +305,6 @@ def end_processes_of(folder, program="", number=signal.SIGKILL):
 
 
 # Networks
-
-def own_user():
-    """A user that no other test and no other run of this one is: programs of one user share the runtime folder in /tmp, and the memory that
-    RLIMIT_MEMLOCK allows. It stays the same where the test replaces its own process by exec."""
-    return 300_000 + os.getpid()
-
 
 def own_network():
     """As root: moves the test into a network namespace with a loopback interface, so that its addresses and ports meet no others. Otherwise

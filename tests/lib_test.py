@@ -18,12 +18,14 @@ def named(name):
 
 def check_users():
     """Runs at the same time have different users, and a run keeps its user beyond exec."""
-    command = [sys.executable, "-c", "import os, sys; sys.path.insert(0, sys.argv[1]); import lib; print(lib.own_user(), flush=True)\n"
+    command = [sys.executable, "-c", "import os, sys; sys.path.insert(0, sys.argv[1]); import lib; user = str(lib.own_user()); print(user, flush=True)\n"
+               "for place in '/tmp', '/dev/shm': os.makedirs(f'{place}/faultline-{user}/status', exist_ok=True)\n"
                "if len(sys.argv) == 2: input(); os.execv(sys.executable, [*sys.orig_argv, 'again'])", os.path.dirname(lib.__file__)]
     runs = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     users = [run.communicate("\n", timeout=lib.LIMIT_S)[0].split() for run in runs]
     lib.expect(all(len(user) == 2 and user[0] == user[1] for user in users), "a run keeps its user")
     lib.expect(len({user[0] for user in users}) == len(runs), "runs at the same time have users of their own")
+    lib.expect(not any(os.path.exists(f"{place}/faultline-{user[0]}") for place in ("/tmp", "/dev/shm") for user in users), "no folder remains")
     print("ok: a run has a user of its own")
 
 

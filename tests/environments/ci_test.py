@@ -279,10 +279,7 @@ def main():
             skip(f"{name} is not installed")
     with tempfile.TemporaryDirectory(prefix="fl-ci-", dir="/var/tmp", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
-        try:
-            PARTS[sys.argv[3]](pathlib.Path(folder))
-        finally:
-            shutil.rmtree(f"/tmp/faultline-{USER}", ignore_errors=True)
+        PARTS[sys.argv[3]](pathlib.Path(folder))
 
 
 main()

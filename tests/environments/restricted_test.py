@@ -301,8 +301,6 @@ def main():
             skip(f"{name} is not installed")
     if place.needs_root and os.environ.get("FAULTLINE_RESTRICTED") != "inside":
         enter(place)
-    # Without a runtime folder the programs of this user have one there, whatever comes of them.
-    lib.on_exit(shutil.rmtree, f"/tmp/faultline-{USER}", True)
     proof = start(place, ["/usr/bin/python3", "-c", PROOFS + place.proof])
     proof.wait()
     if proof.status == SKIPPED:
