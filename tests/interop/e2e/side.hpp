@@ -144,6 +144,19 @@ class Side {
     return ah;
   }
 
+  /// Posts a signaled SEND on a UD QP.
+  void post_datagram(ibv_sge piece, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) const {
+    ibv_send_wr request{}, *bad = nullptr;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_SEND;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.wr.ud.ah = ah;
+    request.wr.ud.remote_qpn = remote_qpn;
+    request.wr.ud.remote_qkey = remote_qkey;
+    if (ibv_post_send(qp, &request, &bad) != 0) fail(who_, "ibv_post_send");
+  }
+
   void destroy_qp() {
     if (ibv_destroy_qp(qp) != 0) fail(who_, "ibv_destroy_qp");
     std::array<ibv_wc, 16> stale;

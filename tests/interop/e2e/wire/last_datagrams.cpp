@@ -57,16 +57,8 @@ struct Speaker {
     if (ibv_post_recv(side.qp, &request, &bad) != 0) fail("speaker", "ibv_post_recv");
   }
   void send() {
-    ibv_sge piece{reinterpret_cast<uint64_t>(memory.data()), kMessageBytes, mr->lkey};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_SEND;
-    request.send_flags = IBV_SEND_SIGNALED;
-    request.wr.ud.ah = ah;
-    request.wr.ud.remote_qpn = to.qpn;
-    request.wr.ud.remote_qkey = kQkey;
-    if (ibv_post_send(side.qp, &request, &bad) != 0) fail("speaker", "ibv_post_send");
+    side.post_datagram({reinterpret_cast<uint64_t>(memory.data()), kMessageBytes, mr->lkey}, ah, to.qpn,
+                       kQkey);
   }
   /// Counts a completion, if there is one. A received message's buffer is posted again.
   void poll() {

@@ -44,19 +44,11 @@ void flood_one(Side& side, ibv_mr* mr, uint32_t count, const char* file) {
     byte = static_cast<uint8_t>(value);
   }
   ibv_ah* const ah = side.make_ah(to);
-  ibv_sge piece{reinterpret_cast<uint64_t>(mr->addr), kBytes, mr->lkey};
-  ibv_send_wr wr{}, *bad = nullptr;
-  wr.sg_list = &piece;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.ud.ah = ah;
-  wr.wr.ud.remote_qpn = qpn;
-  wr.wr.ud.remote_qkey = kQkey;
+  const ibv_sge piece{reinterpret_cast<uint64_t>(mr->addr), kBytes, mr->lkey};
   ibv_wc done{};
   for (uint32_t posted = 0, completed = 0; completed < count;) {
     while (posted < count && posted - completed < kDepth / 2) {
-      if (ibv_post_send(side.qp, &wr, &bad) != 0) fail(file, "ibv_post_send");
+      side.post_datagram(piece, ah, qpn, kQkey);
       ++posted;
     }
     if (ibv_poll_cq(side.cq, 1, &done) == 1) ++completed;
