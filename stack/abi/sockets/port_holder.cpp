@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include <arpa/inet.h>
@@ -153,39 +154,55 @@ struct HeldList {
   size_t count = 0;
 };
 
-/// A port at an address as the kernel prints it: each word of it as it is in memory, in hexadecimal digits.
-PortHolder holder_at_printed(std::string_view text, const WirePort& port) {
+/// An address as the kernel prints it: each word of it as it is in memory, in hexadecimal digits. That of
+/// IPv4 comes in its IPv4-mapped form.
+std::optional<in6_addr> printed_address(std::string_view text) {
   constexpr size_t kDigits = 8;
+  in6_addr address = ipv4_mapped(INADDR_ANY);
   std::array<uint32_t, 4> words{};
   const size_t count = text.size() / kDigits;
-  if (text.size() % kDigits != 0 || (count != 1 && count != words.size())) return PortHolder::none;
+  if (text.size() % kDigits != 0 || (count != 1 && count != words.size())) return std::nullopt;
   for (size_t i = 0; i < count; ++i)
-    if (!parse_number(text.substr(i * kDigits, kDigits), words[i], 16)) return PortHolder::none;
-  if (count == 1) return holder_at(ntohl(words[0]), port);
-  in6_addr ipv6;
-  std::memcpy(&ipv6, words.data(), sizeof ipv6);
-  return holder_at(ipv6, port);
+    if (!parse_number(text.substr(i * kDigits, kDigits), words[i], 16)) return std::nullopt;
+  if (count == 1)
+    address.s6_addr32[3] = words[0];
+  else
+    std::memcpy(&address, words.data(), sizeof address);
+  return address;
 }
 
-/// A row of /proc/net/tcp and the like (proc(5)): number, own address, peer, state, ..., inode.
-void add_row(std::string_view row, const WirePort& port, HeldList& list) {
+/// A row of /proc/net/tcp and the like (proc(5)).
+struct SocketRow {
+  in6_addr own{};
+  in_port_t port = 0;  ///< host byte order
+  bool listens = false;
+  uint64_t inode = 0;
+};
+std::optional<SocketRow> socket_row_of(std::string_view text) {
   std::array<std::string_view, 10> fields;
   for (std::string_view& field : fields) {
-    row.remove_prefix(std::min(row.find_first_not_of(' '), row.size()));
-    field = row.substr(0, row.find(' '));
-    row.remove_prefix(field.size());
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    field = text.substr(0, text.find(' '));
+    text.remove_prefix(field.size());
   }
   constexpr std::string_view kListens = "0A";
   const auto& [number, own, peer, state, queues, timer, resent, user, timeout, inode] = fields;
   const size_t colon = own.find(':');
-  unsigned port_number = 0;
-  if (colon == std::string_view::npos || !parse_number(own.substr(colon + 1), port_number, 16) ||
-      port_number != ntohs(port.port) || (port.protocol != IPPROTO_UDP && state != kListens))
-    return;
-  Held held;
-  held.holder = holder_at_printed(own.substr(0, colon), port);
-  if (held.holder != PortHolder::none && parse_number(inode, held.inode) && list.count < list.entries.size())
-    list.entries[list.count++] = held;
+  if (colon == std::string_view::npos) return std::nullopt;
+  const auto address = printed_address(own.substr(0, colon));
+  SocketRow row{.listens = state == kListens};
+  if (!address || !parse_number(own.substr(colon + 1), row.port, 16) || !parse_number(inode, row.inode))
+    return std::nullopt;
+  row.own = *address;
+  return row;
+}
+
+void add_row(std::string_view text, const WirePort& port, HeldList& list) {
+  const auto row = socket_row_of(text);
+  if (!row || row->port != ntohs(port.port) || (port.protocol != IPPROTO_UDP && !row->listens)) return;
+  const PortHolder holder = holder_at(row->own, port);
+  if (holder != PortHolder::none && list.count < list.entries.size())
+    list.entries[list.count++] = {.inode = row->inode, .holder = holder};
 }
 
 HeldList list_held(const WirePort& port) {
@@ -247,6 +264,22 @@ PortHolder port_holder(const WirePort& port) {
     return found != PortHolder::none;
   });
   return found;
+}
+
+bool listens_at_own_address_alone(const WirePort& port, const in6_addr& localhost) {
+  bool at_own_address = false, at_localhost = false;
+  const auto look = [&](std::string_view text) {
+    const auto row = socket_row_of(text);
+    if (!row) return false;  // the heading
+    if (row->port == ntohs(port.port) && row->listens) {
+      at_own_address |= holder_at(row->own, port) == PortHolder::own_address;
+      at_localhost |= IN6_ARE_ADDR_EQUAL(&row->own, &localhost);
+    }
+    return !row->listens;  // the kernel prints the sockets that listen first
+  };
+  if (IN6_IS_ADDR_V4MAPPED(&localhost)) any_part_of("/proc/net/tcp", '\n', look);
+  any_part_of("/proc/net/tcp6", '\n', look);
+  return at_own_address && !at_localhost;
 }
 
 }  // namespace faultline::abi

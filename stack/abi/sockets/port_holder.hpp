@@ -28,4 +28,9 @@ enum class PortHolder : uint8_t {
 /// Async-signal-safe; allocates nothing; changes errno.
 [[nodiscard]] PortHolder port_holder(const WirePort& port);
 
+/// Whether a socket listens at the own address of `port`, and none at `localhost`: 127.0.0.1 in its
+/// IPv4-mapped form, or `::1`. Reads the kernel's tables, whoever's the sockets are. Async-signal-safe;
+/// allocates nothing; changes errno.
+[[nodiscard]] bool listens_at_own_address_alone(const WirePort& port, const in6_addr& localhost);
+
 }  // namespace faultline::abi

@@ -104,6 +104,30 @@ int end_bind(const PortBind& bind, int result) {
   return result;
 }
 
+socklen_t lead_to_own_listener(int socket, const sockaddr* address, socklen_t length, SocketAddress& mapped) {
+  const ErrnoKept kept;
+  SocketAddress asked{};
+  if (address == nullptr || length < sizeof asked.ipv4) return 0;
+  std::memcpy(&asked, address, std::min<socklen_t>(length, sizeof asked));
+  const sa_family_t family = asked.any.sa_family;
+  if (family != AF_INET && (family != AF_INET6 || length < offsetof(sockaddr_in6, sin6_scope_id))) return 0;
+  const in6_addr place =
+      family == AF_INET ? ipv4_mapped(ntohl(asked.ipv4.sin_addr.s_addr)) : asked.ipv6.sin6_addr;
+  const in6_addr localhost = ipv4_mapped(INADDR_LOOPBACK);
+  if (!IN6_IS_ADDR_LOOPBACK(&place) && !IN6_ARE_ADDR_EQUAL(&place, &localhost)) return 0;
+  const uint32_t own_ipv4 = own_wire_address();
+  const auto own_loopback = loopback_of(own_ipv4);
+  const int protocol = socket_option(socket, SOL_SOCKET, SO_PROTOCOL);
+  if (!own_loopback || (protocol != IPPROTO_TCP && protocol != IPPROTO_MPTCP) ||
+      (family == AF_INET6 && socket_option(socket, IPPROTO_IPV6, IPV6_V6ONLY) == 1))
+    return 0;
+  const WirePort port{.protocol = protocol, .port = asked.ipv4.sin_port, .own_ipv4 = own_ipv4};
+  if (!listens_at_own_address_alone(port, place)) return 0;
+  socklen_t used = 0;
+  mapped = address_in_family(family, *own_loopback, port.port, used);
+  return used;
+}
+
 void share_listening_port(int socket) {
   const ErrnoKept kept;
   if (own_wire_address() != 0 && is_at_any_address(socket) && is_tcp_or_udp(socket)) set_shares(socket, true);

@@ -29,6 +29,12 @@ struct PortBind {
 /// After it. Returns the call's result, and leaves errno as the call does.
 int end_bind(const PortBind& bind, int result);
 
+/// Before connect(2) of TCP to the host's loopback address. A host of its own reaches its program there at a
+/// port of 0.0.0.0. Where this host's program has the port at the host's address, since another host's has it
+/// at 0.0.0.0, that address is in `mapped`. Returns its length; 0 if the call gets the address as it is.
+[[nodiscard]] socklen_t lead_to_own_listener(int socket, const sockaddr* address, socklen_t length,
+                                             SocketAddress& mapped);
+
 /// After a successful listen(2): lets programs of other addresses have the port.
 void share_listening_port(int socket);
 

@@ -204,10 +204,13 @@ int abi_connect(int socket, const sockaddr* address, socklen_t length) FAULTLINE
 int abi_connect(int socket, const sockaddr* address, socklen_t length) {
   if (is_own_netlink(socket)) return connect_netlink(socket, address, length);
   SocketAddress mapped;
-  const socklen_t used = map_address(socket, address, length, mapped);
-  if (used == 0) return next_connect(socket, address, length);
-  bind_to_own_address(socket);
-  return next_connect(socket, &mapped.any, used);
+  if (const socklen_t used = map_address(socket, address, length, mapped); used != 0) {
+    bind_to_own_address(socket);
+    return next_connect(socket, &mapped.any, used);
+  }
+  const socklen_t used =
+      are_sockets_on_wire() ? lead_to_own_listener(socket, address, length, mapped) : socklen_t{0};
+  return used == 0 ? next_connect(socket, address, length) : next_connect(socket, &mapped.any, used);
 }
 
 int abi_bind(int socket, const sockaddr* address, socklen_t length) FAULTLINE_STANDS_BEFORE("bind");

@@ -53,9 +53,15 @@ SocketAddress address_in_family(sa_family_t family, uint32_t ipv4, in_port_t por
   address.ipv6 = {};
   address.ipv6.sin6_family = AF_INET6;
   address.ipv6.sin6_port = port;
-  address.ipv6.sin6_addr.s6_addr16[5] = 0xffff;
-  address.ipv6.sin6_addr.s6_addr32[3] = htonl(ipv4);
+  address.ipv6.sin6_addr = ipv4_mapped(ipv4);
   length = sizeof address.ipv6;
+  return address;
+}
+
+in6_addr ipv4_mapped(uint32_t ipv4) {
+  in6_addr address{};
+  address.s6_addr16[5] = 0xffff;
+  address.s6_addr32[3] = htonl(ipv4);
   return address;
 }
 

@@ -42,6 +42,9 @@ union SocketAddress {
   return loopback_of(candidate) == ipv4 ? std::optional(candidate) : std::nullopt;
 }
 
+/// Returns the IPv4-mapped form of an address in host byte order (RFC 4291, 2.5.5.2).
+[[nodiscard]] in6_addr ipv4_mapped(uint32_t ipv4);
+
 /// Returns the address that stands for a program on a wire where only IPv6 counts: its IPv4 address, in host
 /// byte order, in 2001:2::/48, which is for benchmarks as 198.18.0.0/15 is (RFC 5180, 8). Nobody has a route
 /// to it.

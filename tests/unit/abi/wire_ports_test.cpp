@@ -95,6 +95,19 @@ int hold_port(uint16_t port, std::string_view how) {
   return static_cast<int>(read(STDIN_FILENO, &byte, 1));
 }
 
+/// Connects, and returns the errno.
+template <typename Address>
+int connect_by(const UniqueFd& socket, const Address& address) {
+  return connect(socket.get(), raw(address), sizeof address) == 0 ? 0 : errno;
+}
+sockaddr_in6 ipv6_localhost(uint16_t port) {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  address.sin6_port = htons(port);
+  return address;
+}
+
 /// Below the ports that the kernel gives out by itself (ip(7)), so that no connection takes it meanwhile.
 uint16_t free_port() {
   std::random_device chance;
@@ -140,11 +153,7 @@ TEST(WireSockets, APortOfIpv6AloneIsAHostsOwnToo) {
   EXPECT_EQ(listen_at_ipv6_alone(again.get(), port), EADDRINUSE);
   // Nothing of the one host comes to the other.
   const UniqueFd to_localhost = socket_of(AF_INET6, SOCK_STREAM);
-  sockaddr_in6 localhost{};
-  localhost.sin6_family = AF_INET6;
-  localhost.sin6_addr = in6addr_loopback;
-  localhost.sin6_port = htons(port);
-  EXPECT_EQ(connect(to_localhost.get(), raw(localhost), sizeof localhost), 0);
+  EXPECT_EQ(connect_by(to_localhost, ipv6_localhost(port)), 0);
   EXPECT_EQ(fcntl(ipv6.get(), F_SETFL, O_NONBLOCK), 0);
   EXPECT_EQ(accept(ipv6.get(), nullptr, nullptr), -1);
 }
@@ -209,6 +218,62 @@ TEST(WireSockets, APortIsSharedWithinOneHostAlone) {
   share(servers[0].get());
   ASSERT_EQ(listen_at(servers[0].get(), INADDR_ANY, port), 0);
   EXPECT_EQ(name(servers[0].get(), getsockname), "0.0.0.0");
+}
+
+/// Whether a server that does not wait has a connection; takes it.
+bool takes_one(const UniqueFd& server) {
+  EXPECT_EQ(fcntl(server.get(), F_SETFL, O_NONBLOCK), 0);
+  return bool(UniqueFd(accept(server.get(), nullptr, nullptr)));
+}
+
+TEST(WireSockets, AProgramReachesItsOwnPortAtLocalhost) {
+  const uint16_t port = free_port();
+  const OtherProgram other("a", port, OtherProgram::kAlone);
+  EXPECT_EQ(connect_by(socket_of(AF_INET, SOCK_STREAM), ipv4_address(kLocalhost, port)), 0) << "the other's";
+  const UniqueFd server = socket_of(AF_INET, SOCK_STREAM);
+  ASSERT_EQ(listen_at(server.get(), INADDR_ANY, port), 0);
+  EXPECT_FALSE(takes_one(server));
+  const UniqueFd client = socket_of(AF_INET, SOCK_STREAM);
+  errno = EBADMSG;
+  EXPECT_EQ(connect_by(client, ipv4_address(kLocalhost, port)), 0);
+  EXPECT_EQ(errno, EBADMSG) << "as after any call that the kernel does at once";
+  EXPECT_EQ(name(client.get(), getsockname), "127.0.0.1");
+  EXPECT_TRUE(takes_one(server));
+  EXPECT_EQ(connect_by(socket_of(AF_INET6, SOCK_STREAM), mapped_address(kLocalhost, port)), 0);
+  EXPECT_TRUE(takes_one(server));
+  EXPECT_EQ(connect_by(socket_of(AF_INET6, SOCK_STREAM), ipv6_localhost(port)), ECONNREFUSED)
+      << "neither host has it with IPv6";
+  // A port of UDP, or another one, is not this one.
+  EXPECT_EQ(connect_by(socket_of(AF_INET, SOCK_DGRAM), ipv4_address(kLocalhost, port)), 0);
+  EXPECT_EQ(connect_by(socket_of(AF_INET, SOCK_STREAM), ipv4_address(kLocalhost, free_port())), ECONNREFUSED);
+  EXPECT_FALSE(takes_one(server));
+}
+
+TEST(WireSockets, AProgramReachesItsOwnPortOfBothFamiliesAtLocalhost) {
+  const uint16_t port = free_port();
+  const OtherProgram other("a", port, OtherProgram::kAlone);
+  const UniqueFd server = socket_of(AF_INET6, SOCK_STREAM);
+  sockaddr_in6 any = ipv6_localhost(port);
+  any.sin6_addr = in6addr_any;
+  ASSERT_EQ(bind(server.get(), raw(any), sizeof any), 0);
+  ASSERT_EQ(listen(server.get(), 4), 0);
+  EXPECT_EQ(connect_by(socket_of(AF_INET, SOCK_STREAM), ipv4_address(kLocalhost, port)), 0);
+  EXPECT_TRUE(takes_one(server));
+  EXPECT_EQ(connect_by(socket_of(AF_INET6, SOCK_STREAM), ipv6_localhost(port)), 0);
+  EXPECT_TRUE(takes_one(server));
+  const UniqueFd ipv6_alone = socket_of(AF_INET6, SOCK_STREAM);
+  const int on = 1;
+  ASSERT_EQ(setsockopt(ipv6_alone.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on), 0);
+  EXPECT_EQ(connect_by(ipv6_alone, ipv6_localhost(port)), ECONNREFUSED) << "its call is the kernel's";
+}
+
+TEST(WireSockets, AListenerAtLocalhostComesBeforeOneAtTheOwnAddress) {
+  const uint16_t port = free_port();
+  const UniqueFd own = listener_at(kSideB, port);
+  const UniqueFd localhost = listener_at(kLocalhost, port);
+  EXPECT_EQ(connect_by(socket_of(AF_INET, SOCK_STREAM), ipv4_address(kLocalhost, port)), 0);
+  EXPECT_TRUE(takes_one(localhost));
+  EXPECT_FALSE(takes_one(own));
 }
 
 }  // namespace

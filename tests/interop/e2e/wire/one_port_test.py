@@ -73,8 +73,8 @@ class Server:
         self.program.wait()
 
 
-def answer(host, port, kind="SOCK_STREAM", count=1):
-    return lib.call([RUN, "--wire", WIRE, "--side", "c", "python3", "-c", CLIENT, kind, host, str(port), str(count)]).stdout.strip()
+def answer(host, port, kind="SOCK_STREAM", count=1, side="c"):
+    return lib.call([RUN, "--wire", WIRE, "--side", side, "python3", "-c", CLIENT, kind, host, str(port), str(count)]).stdout.strip()
 
 
 def expect(found, wanted, what):
@@ -91,6 +91,8 @@ def each_side_has_the_port(family, kind, **options):
         for side, host in SIDES.items():
             expect(answer(host, port, kind, 16), side, f"{what}, 16 answers of {host}")
         expect(answer("127.0.0.1", port, kind), "a", f"{what}, answer of 127.0.0.1")
+        own = answer("127.0.0.1", port, kind, side="b")
+        expect(own, "b" if kind == "SOCK_STREAM" else "a", f"{what}, its answer for another program of side b")
 
 
 def one_side_has_it_once():
