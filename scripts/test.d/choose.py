@@ -3,7 +3,7 @@
 """Chooses what scripts/test runs. Prints one name a line.
   choose.py lanes [THIRD]              the lanes beside the default tier; those of one third
   choose.py third                      the third of this commit
-  choose.py system                     the system whose turn it is: trixie or forky
+  choose.py system                     whose turn it is: trixie, forky or archive
   choose.py tests BUILD default        the tests of the suite default
   choose.py tests BUILD rest [THIRD]   the other tests; those of one third
   choose.py tests BUILD room ROOM...   the tests that docs/rooms.md names for rooms or places
@@ -149,8 +149,8 @@ def main():
     elif what == "third":
         lines = [commit_number() % 3]
     elif what == "system":
-        # Third 2 comes with every third commit, so its own count decides between the two systems.
-        lines = [("trixie", "forky")[commit_number() // 3 % 2]]
+        # Third 2 comes with every third commit, so its own count decides between the two systems and the relocatable archive.
+        lines = [("trixie", "forky", "archive")[commit_number() // 3 % 3]]
     elif what == "tests":
         lines = chosen_tests(os.path.realpath(arguments[0]), arguments[1], arguments[2:])
     elif what == "changed":

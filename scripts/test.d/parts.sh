@@ -152,16 +152,28 @@ part_fuzz() {
   if $soak; then seconds=300; fi
   step "fuzzers, $seconds s each" "$root_dir/scripts/fuzz" --seconds "$seconds"
 }
-# scripts/run, an installation, and the unit and simulated tests on other systems; a third of the rest has one of them.
+# scripts/run, an installation, and the unit and simulated tests on other systems; and the relocatable archive, made and tried where most
+# users are. A third of the rest has one of them.
 part_systems() {
-  local systems=(trixie forky) system
+  local systems=(trixie forky archive) system
   if [ -n "$third" ]; then systems=("$("$helpers/choose.py" system)"); fi
-  if [ ! -x "$root_dir/scripts/systems" ]; then
-    echo "SKIPPED: systems: there is no scripts/systems"
+  for system in "${systems[@]}"; do
+    case $system in
+      archive) step_of_script release "the archive is made and runs on bookworm" bookworm ;;
+      *) step_of_script systems "scripts/run and the unit and simulated tests on $system" "$system" ;;
+    esac
+  done
+}
+# step_of_script NAME WHAT ARGUMENT...: a step of scripts/NAME, which a copy of the sources may lack.
+step_of_script() {
+  local script=$root_dir/scripts/$1 what=$2
+  if [ ! -x "$script" ]; then
+    echo "SKIPPED: $what: there is no scripts/$1"
     skipped=$((skipped + 1))
     return
   fi
-  for system in "${systems[@]}"; do step "scripts/run and the unit and simulated tests on $system" "$root_dir/scripts/systems" "$system"; done
+  shift 2
+  step "$what" "$script" "$@"
 }
 
 part_stress() {
