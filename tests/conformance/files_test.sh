@@ -40,6 +40,10 @@ expect "$device/ports/1/rate" find /sys/class/infiniband -name rate
 expect "cat: $device/none: No such file or directory" cat $device/none
 expect "$device/device" realpath /sys/class/infiniband/../infiniband//faultline7/device
 [ "$(with ls -lR /sys/class/infiniband /dev/infiniband 2>&1 >/dev/null)" = "" ] || { echo "FAILED: ls -lR complains"; exit 1; }
+# Scripts go there, and start programs in it. $PWD says where, unless the program is elsewhere.
+# shellcheck disable=SC2016 # for the shell that is started
+expect $'1: CA\n0046:4cff:fe00:0001\n'"$device/ports" bash -c 'cd "$1" && cat node_type && cd ports && cat ../node_guid && bash -c pwd' - $device
+expect "cat: node_type: No such file or directory" env -C /sys PWD=$device cat node_type
 # Other files.
 [ "$(with ls /sys/class/net)" = "$(ls /sys/class/net)" ] || { echo "FAILED: /sys/class/net changed"; exit 1; }
 echo kept >"$folder/infiniband"

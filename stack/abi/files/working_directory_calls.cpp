@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C library's names that change or return the working directory, in the drop-in. Scripts change to a
 // folder of our devices and list it (ibstatus: "cd /sys/class/infiniband; for dev in *").
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "stack/abi/interpose/next_call.hpp"
@@ -45,6 +49,22 @@ int enter_path(const char* path) {
       !here.empty() && is_relative ? next_chdir(normal_path(here + "/" + path).c_str()) : next_chdir(path);
   if (result == 0) set_working_directory({});
   return result;
+}
+
+bool has_kernel(const std::string& path) {
+  return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
+}
+
+// exec(2) keeps the kernel's working directory. A shell names its own in $PWD, so its commands find it.
+[[gnu::constructor]] void take_over_working_directory() {
+  const char* const named = secure_getenv("PWD");
+  const auto own = named == nullptr ? std::nullopt : own_path(named);
+  if (!own || *own != named || has_kernel(*own)) return;
+  std::string parent = *own;
+  while (!parent.empty() && !has_kernel(parent)) parent.resize(parent.rfind('/'));
+  std::array<char, PATH_MAX> here;
+  if (next_getcwd(here.data(), here.size()) != nullptr && here.data() == (parent.empty() ? "/" : parent))
+    set_working_directory(*own);
 }
 
 template <typename Call>
