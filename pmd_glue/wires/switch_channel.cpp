@@ -7,9 +7,11 @@
 #include <cstring>
 #include <utility>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "pmd_glue/wires/passed_descriptors.hpp"
 
@@ -57,6 +59,12 @@ bool SwitchChannel::is_ours() const {
 void SwitchChannel::close() {
   if (!is_ours()) static_cast<void>(connection_.release());
   connection_.reset();
+}
+
+void SwitchChannel::take_number_of(SwitchChannel& previous) {
+  if (!is_ours() || !previous.is_ours()) return;
+  if (dup3(connection_.get(), previous.connection_.get(), O_CLOEXEC) < 0) return;
+  connection_ = std::move(previous.connection_);
 }
 
 uint64_t SwitchChannel::send(SwitchRequest request, SteadyTime deadline, std::span<const int> descriptors) {

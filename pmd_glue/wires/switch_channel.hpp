@@ -39,6 +39,10 @@ class SwitchChannel {
   [[nodiscard]] bool is_ours() const;
   /// Closes the connection, unless the descriptor is no longer the channel's own.
   void close();
+  /// Closes `previous` and gives its number to this connection, so that a program which compares its
+  /// descriptors before and after a step finds no other one. Neither changes if the program has closed one of
+  /// them.
+  void take_number_of(SwitchChannel& previous);
 
   /// A message on a direct link, with its descriptors.
   struct LinkNews {

@@ -159,6 +159,7 @@ void WireAttachment::leave_seat() {
 void WireAttachment::end_previous() {
   // A forked child may have the connection too: a close alone would not end it.
   if (previous_.is_ours()) shutdown(previous_.descriptor(), SHUT_RDWR);
+  if (phase_ == Phase::attached) channel_.take_number_of(previous_);
   previous_.close();
 }
 
@@ -246,10 +247,10 @@ WireAttachment::Outcome WireAttachment::take_grant(const SwitchAnswer& answer,
 
 void WireAttachment::set_phase(Phase phase) {
   phase_ = phase;
+  if (phase == Phase::attached) end_previous();
   granted_.store(phase == Phase::replaying || phase == Phase::attached, std::memory_order_relaxed);
   descriptor_.store(phase == Phase::attached ? channel_.descriptor() : -1, std::memory_order_relaxed);
   if (phase != Phase::attached) return;
-  end_previous();
   tries_ = 0;
   complained_ = false;
 }

@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -24,10 +23,10 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "pmd_glue/wires/passed_descriptors.hpp"
 #include "pmd_glue/wires/sealed_memory.hpp"
 #include "pmd_glue/wires/switch_place.hpp"
 #include "tests/hang_limit.hpp"
+#include "tests/unit/switch/switch_end.hpp"
 
 namespace faultline::glue {
 namespace {
@@ -39,62 +38,6 @@ namespace fs = std::filesystem;
 size_t open_descriptors() {
   return static_cast<size_t>(
       std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()));
-}
-
-// ---- the switch's end ----
-
-struct Asker {
-  UniqueFd connection;
-  SwitchRequest request;
-  std::vector<UniqueFd> inbox;
-};
-
-Asker accept_request(const UniqueFd& listener) {
-  Asker asker;
-  while (!asker.connection)
-    asker.connection = UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  pollfd request{.fd = asker.connection.get(), .events = POLLIN, .revents = 0};
-  poll(&request, 1, -1);
-  if (receive_with_descriptors(asker.connection.get(), &asker.request, sizeof asker.request, asker.inbox) !=
-      ssize_t{sizeof asker.request})
-    asker.connection.reset();
-  return asker;
-}
-
-SwitchRequest next_request(const UniqueFd& connection) {
-  SwitchRequest request;
-  pollfd next{.fd = connection.get(), .events = POLLIN, .revents = 0};
-  poll(&next, 1, faultline::test::hang_ms());  // a process that asks nothing fails the test
-  EXPECT_EQ(recv(connection.get(), &request, sizeof request, MSG_DONTWAIT), ssize_t{sizeof request});
-  return request;
-}
-
-void answer(const UniqueFd& connection, uint64_t number, int error = 0) {
-  SwitchAnswer reply;
-  reply.number = number;
-  reply.error = error;
-  send(connection.get(), &reply, sizeof reply, MSG_NOSIGNAL);
-}
-
-/// The inbox and the event of the switch.
-struct Doorbells {
-  std::unique_ptr<Inbox> inbox = Inbox::create();
-  UniqueFd event{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-};
-
-void send_message(const UniqueFd& connection, const SwitchAnswer& message, std::span<const int> descriptors) {
-  EXPECT_GT(send_with_descriptors(connection.get(), &message, sizeof message, descriptors), 0);
-}
-
-void grant(const Asker& asker, const Doorbells& doorbells, SwitchAnswer reply = {}) {
-  reply.number = asker.request.number;
-  reply.grant.ipv4 = 0xc6120001;
-  reply.grant.range = 3;
-  reply.grant.port = 4;
-  reply.grant.mtu_bytes = 4200;
-  const UniqueFd memory = create_sealed_memory("seat", kSeatBytes);
-  send_message(asker.connection, reply,
-               std::array{memory.get(), doorbells.inbox->memory(), doorbells.event.get()});
 }
 
 // ---- a switch started by the library ----
@@ -395,6 +338,25 @@ TEST_F(Seat, ARestartLeavesNoDescriptors) {
   }
   EXPECT_EQ(seat->seat_count(), 21U);
   EXPECT_EQ(open_descriptors(), before);
+}
+
+// Test programs compare their descriptors before and after a step.
+TEST_F(Seat, ASeatThatIsTakenAgainHasTheNumbersOfBefore) {
+  UniqueFd listener = listen();
+  const auto seat = take_here(listener);
+  ASSERT_TRUE(seat->take_seat().has_value());
+  const int number = seat->switch_descriptor();
+  for (int device = 0; device < 3; ++device) {
+    const UniqueFd former = std::move(here_.connection);
+    std::thread at_switch = grant_next(listener);
+    std::string error;
+    EXPECT_TRUE(seat->await_seat(error).has_value()) << error;
+    at_switch.join();
+    EXPECT_TRUE(keep_until_attached(*seat));
+    EXPECT_EQ(seat->switch_descriptor(), number);
+    char byte = 0;
+    EXPECT_EQ(recv(former.get(), &byte, 1, MSG_DONTWAIT), 0);  // ended
+  }
 }
 
 SwitchAnswer link_to(uint32_t port) {
