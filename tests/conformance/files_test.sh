@@ -40,9 +40,24 @@ expect "$device/ports/1/rate" find /sys/class/infiniband -name rate
 expect "cat: $device/none: No such file or directory" cat $device/none
 expect "$device/device" realpath /sys/class/infiniband/../infiniband//faultline7/device
 [ "$(with ls -lR /sys/class/infiniband /dev/infiniband 2>&1 >/dev/null)" = "" ] || { echo "FAILED: ls -lR complains"; exit 1; }
+# The folder of the hardware leads to the entries of the classes by links, so that a walk ends.
+link=$device/device/infiniband/faultline7
+expect $'symbolic link\ndirectory' stat -c %F $link $link/
+expect directory stat -L -c %F $link
+expect $device readlink $link
+expect '' readlink $link/
+expect $device/fw_ver realpath $link/device/infiniband/faultline7/fw_ver
+expect '1: CA' cat $link/device/infiniband/faultline7/node_type
+expect "$device/device/infiniband_verbs/uverbs0 -> /sys/class/infiniband_verbs/uverbs0" \
+  find $device -type l -name 'uverbs*' -printf '%p -> %l\n'
+with find -L /sys/class/infiniband -name none >"$folder/found" 2>"$folder/loops" || true
+grep -q "File system loop detected; ‘$link’ is part of the same file system loop as ‘$device’" "$folder/loops" ||
+  { echo "FAILED: a walk that follows the links finds no loop:"; cat "$folder/loops"; exit 1; }
 # Scripts go there, and start programs in it. $PWD says where, unless the program is elsewhere.
 # shellcheck disable=SC2016 # for the shell that is started
 expect $'1: CA\n0046:4cff:fe00:0001\n'"$device/ports" bash -c 'cd "$1" && cat node_type && cd ports && cat ../node_guid && bash -c pwd' - $device
+# shellcheck disable=SC2016 # for the shell that is started
+expect $'1: CA\n'"$link"$'\n'"$device" bash -c 'cd "$1" && cat node_type && pwd && pwd -P' - $link
 expect "cat: node_type: No such file or directory" env -C /sys PWD=$device cat node_type
 # Other files.
 [ "$(with ls /sys/class/net)" = "$(ls /sys/class/net)" ] || { echo "FAILED: /sys/class/net changed"; exit 1; }
@@ -93,7 +108,7 @@ PYTHON
 fi
 
 with python3 - <<'PYTHON'
-import errno, os, stat
+import ctypes, errno, os, stat
 device = '/sys/class/infiniband/faultline7'
 def refused(error, call):
     try: call()
@@ -105,6 +120,17 @@ refused(errno.ENOTDIR, lambda: os.open(device + '/fw_ver', os.O_DIRECTORY))
 refused(errno.EISDIR, lambda: os.open(device, os.O_RDWR))
 refused(errno.ENOENT, lambda: os.listdir(device + '/none'))
 refused(errno.EINVAL, lambda: os.readlink(device))
+refused(errno.ENOTDIR, lambda: os.stat(device + '/fw_ver/x'))
+link = device + '/device/infiniband/faultline7'
+refused(errno.ELOOP, lambda: os.open(link, os.O_RDONLY | os.O_NOFOLLOW))
+refused(errno.ENOTDIR, lambda: os.open(link, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY))
+os.close(os.open(link + '/', os.O_RDONLY | os.O_NOFOLLOW))
+many = device + '/device/infiniband/faultline7' * 41
+for call in (os.stat, os.listdir, os.open, os.readlink, os.getxattr, os.chdir):
+    refused(errno.ELOOP, lambda: call(many + '/node_type', *{os.open: (os.O_RDONLY,), os.getxattr: ('user.x',)}.get(call, ())))
+library = ctypes.CDLL(None, use_errno=True)  # os.path.realpath() follows the links itself
+assert library.realpath(many.encode(), None) == 0 and ctypes.get_errno() == errno.ELOOP
+assert not os.access(many, os.R_OK)
 assert os.access('/dev/infiniband/uverbs0', os.R_OK | os.W_OK) and not os.access(device + '/fw_ver', os.W_OK)
 assert stat.S_ISCHR(os.fstat(os.open('/dev/infiniband/uverbs0', os.O_RDWR)).st_mode)
 

@@ -128,6 +128,7 @@ def sees(address):
     except IsADirectoryError:
         os.close(folder)
 
+    check_links(device, verbs)
     check_settings()
 
     # The interface leads to the wire's addresses.
@@ -145,6 +146,26 @@ def sees(address):
     used = subprocess.run([sys.executable, os.path.realpath(__file__), "--opens"], input="\n", check=True, capture_output=True, text=True).stdout
     assert used == "opened\nused\n", used
     print(index)
+
+
+def check_links(device, verbs):
+    """The interface and the device lead to each other by links, as programs follow them to find one by the other."""
+    there = SYS / NAME / "device/infiniband" / device
+    assert there.is_symlink() and os.readlink(there) == str(verbs)
+    assert (there / "ports/1/gids/0").read_text() == (verbs / "ports/1/gids/0").read_text()
+    back = verbs / "device/net" / NAME
+    assert back.is_symlink() and (back / "mtu").read_text() == (SYS / NAME / "mtu").read_text()
+    assert os.path.realpath(back / "mtu") == f"/sys/devices/virtual/net/{NAME}/mtu"
+    assert os.path.samefile(back, SYS / NAME) and os.path.samefile(back, f"/sys/devices/virtual/net/{NAME}")
+    folder = os.open(SYS / NAME, os.O_RDONLY)
+    assert os.listdir(os.path.join("/sys/class/net", NAME, "device/net")) == [NAME]
+    with open(f"device/infiniband/{device}/node_type", opener=lambda path, flags: os.open(path, flags, dir_fd=folder), encoding="ascii") as file:
+        assert file.read() == "1: CA\n"
+    os.close(folder)
+    # ".." in a folder is of the place where the folder is.
+    at = os.open(there, os.O_RDONLY | os.O_DIRECTORY)
+    assert sorted(os.listdir(os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=at))) == os.listdir("/sys/class/infiniband")
+    os.close(at)
 
 
 def ethtool(command, form):

@@ -97,6 +97,18 @@ bool write_file(const std::filesystem::path& path, const std::string& text) {
   return file && std::rename(whole.c_str(), path.c_str()) == 0;
 }
 
+/// The tree may be anywhere: its links are relative. A former version had a folder in a link's place.
+bool write_link(const std::filesystem::path& place, const std::filesystem::path& path,
+                const std::string& target) {
+  const std::filesystem::path text = std::filesystem::path(target).lexically_relative(path.parent_path());
+  std::error_code failed;
+  if (std::filesystem::read_symlink(place, failed) == text) return true;
+  std::filesystem::remove_all(place, failed);
+  if (!failed) std::filesystem::create_symlink(text, place, failed);
+  errno = failed.value();
+  return !failed;
+}
+
 }  // namespace
 
 bool write_sysfs_tree(const std::string& folder, std::string& error) {
@@ -133,6 +145,7 @@ bool write_sysfs_tree(const std::string& folder, std::string& error) {
                                         failed);
     if (failed) return refuse(place, failed.value());
     if (node.kind == abi::NodeKind::file && !write_file(place, node.text)) return refuse(place, errno);
+    if (node.kind == abi::NodeKind::link && !write_link(place, path, node.text)) return refuse(place, errno);
   }
   return true;
 }

@@ -76,7 +76,7 @@ FILE* fopen_or(const char* path, const char* mode, Call call) {
 }
 
 int answer_stat(const Sight& sight, struct stat* result) {
-  if (!sight.node) return fail_with(ENOENT);
+  if (!sight.node) return fail_with(sight.error);
   *result = stat_of(sight);
   return 0;
 }
@@ -92,7 +92,7 @@ template <typename Call>
 int lstat_or(int directory, const char* path, struct stat* result, Call call) {
   const auto sight = look_at(directory, path);
   if (!sight) return call();
-  if (!sight->node) return fail_with(ENOENT);
+  if (!sight->node) return fail_with(sight->error);
   *result = lstat_of(*sight);
   return 0;
 }
@@ -122,13 +122,13 @@ template <typename Call>
 ssize_t readlink_or(int directory, const char* path, char* buffer, size_t size, Call call) {
   const auto sight = look_at(directory, path);
   if (!sight) return call();
-  if (sight->link.empty()) return fail_with(sight->node ? EINVAL : ENOENT);
+  if (sight->link.empty()) return fail_with(sight->node ? EINVAL : sight->error);
   return static_cast<ssize_t>(sight->link.copy(buffer, size));
 }
 
 template <typename Call>
 ssize_t getxattr_or(const char* path, Call call) {
-  if (const auto sight = look_at(AT_FDCWD, path)) return fail_with(sight->node ? ENODATA : ENOENT);
+  if (const auto sight = look_at(AT_FDCWD, path)) return fail_with(sight->node ? ENODATA : sight->error);
   return call();
 }
 
@@ -137,12 +137,10 @@ char* realpath_or(const char* path, char* result, Call call) {
   const auto sight = look_at(AT_FDCWD, path);
   if (!sight) return call();
   if (!sight->node) {
-    errno = ENOENT;
+    errno = sight->error;
     return nullptr;
   }
-  std::string real = sight->path;
-  if (real.size() > kInterfaces.size() && real.starts_with(kInterfaces))
-    real.replace(0, kInterfaces.size(), kVirtualInterfaces);
+  const std::string real = real_path(*sight);
   if (result == nullptr) return ::strdup(real.c_str());
   *std::copy(real.begin(), real.end(), result) = '\0';
   return result;

@@ -49,8 +49,10 @@ int open_directory(const Sight& sight, int flags) {
 }  // namespace
 
 int open_sight(const Sight& sight, int flags) {
-  if (!sight.node) return fail_with((flags & O_CREAT) != 0 ? EACCES : ENOENT);
+  if (!sight.node) return fail_with((flags & O_CREAT) != 0 && sight.error == ENOENT ? EACCES : sight.error);
   if ((flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) return fail_with(EEXIST);
+  if ((flags & O_NOFOLLOW) != 0 && (flags & O_PATH) == 0 && !sight.link.empty())
+    return fail_with((flags & O_DIRECTORY) != 0 ? ENOTDIR : ELOOP);
   const bool writes = (flags & O_ACCMODE) != O_RDONLY;
   const bool is_directory = sight.node->kind == NodeKind::directory;
   if ((flags & O_DIRECTORY) != 0 && !is_directory) return fail_with(ENOTDIR);
@@ -67,6 +69,7 @@ int open_sight(const Sight& sight, int flags) {
     case NodeKind::connection_manager:
       return CmChannel::open(sight, flags);
     case NodeKind::socket:
+    case NodeKind::link:
       break;
   }
   return fail_with(ENXIO);

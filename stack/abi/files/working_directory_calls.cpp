@@ -27,13 +27,13 @@ NextCall<char*(char*, size_t)> next_getcwd("getcwd");
 NextCall<char*(char*, size_t, size_t)> next_getcwd_chk("__getcwd_chk");
 NextCall<char*()> next_get_current_dir_name("get_current_dir_name");
 
-int enter(const Sight& sight) {
+/// `existing` is the path of the call, which may have links.
+int enter(const Sight& sight, std::string existing) {
   if (!sight.node || sight.node->kind != NodeKind::directory) {
-    errno = sight.node ? ENOTDIR : ENOENT;
+    errno = sight.node ? ENOTDIR : sight.error;
     return -1;
   }
   // The kernel's working directory becomes the nearest existing parent, for programs started by this one.
-  std::string existing = sight.path;
   while (!existing.empty() && next_chdir(existing.c_str()) != 0) existing.resize(existing.rfind('/'));
   if (existing.empty() && next_chdir("/") != 0) return -1;
   set_working_directory(sight.path);
@@ -41,10 +41,11 @@ int enter(const Sight& sight) {
 }
 
 int enter_path(const char* path) {
-  if (const auto sight = look_at(AT_FDCWD, path)) return enter(*sight);
-  // Leaves a folder of ours by "..": the kernel does not know that folder, so the path is made absolute.
   const std::string here = working_directory();
   const bool is_relative = path != nullptr && path[0] != '\0' && path[0] != '/';
+  if (const auto sight = look_at(AT_FDCWD, path); sight && path != nullptr)
+    return enter(*sight, normal_path(is_relative ? here + "/" + path : path));
+  // Leaves a folder of ours by "..": the kernel does not know that folder, so the path is made absolute.
   const int result =
       !here.empty() && is_relative ? next_chdir(normal_path(here + "/" + path).c_str()) : next_chdir(path);
   if (result == 0) set_working_directory({});
@@ -91,7 +92,7 @@ int abi_chdir(const char* path) {
 }
 int abi_fchdir(int descriptor) FAULTLINE_STANDS_BEFORE("fchdir");
 int abi_fchdir(int descriptor) {
-  if (const auto file = find_descriptor(descriptor)) return enter(file->sight);
+  if (const auto file = find_descriptor(descriptor)) return enter(file->sight, file->sight.path);
   const int result = next_fchdir(descriptor);
   if (result == 0) set_working_directory({});
   return result;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include <netinet/in.h>  // before linux/in6.h, which would define in6_addr without the names of IN6_IS_ADDR_*
@@ -95,6 +96,30 @@ const Node* DeviceFiles::find(std::string_view path) const {
   return found == nodes_.end() ? nullptr : &found->second;
 }
 
+DeviceFiles::Place DeviceFiles::follow(std::string path) const {
+  constexpr int kMostLinks = 40;  // MAXSYMLINKS of Linux
+  Place place{std::move(path), nullptr, {}, 0};
+  int links = 0;
+  for (size_t end = 0; end < place.path.size();) {
+    end = std::min(place.path.find('/', end + 1), place.path.size());
+    const bool is_last = end == place.path.size();
+    const Node* const node = find(std::string_view(place.path).substr(0, end));
+    if (node != nullptr && node->kind == NodeKind::link) {
+      if (++links > kMostLinks) return {std::move(place.path), nullptr, {}, ELOOP};
+      if (is_last) place.link = node->text;
+      place.path.replace(0, end, node->text);
+      end = 0;
+    } else if (is_last) {
+      place.node = node;
+    } else if (node != nullptr && node->kind != NodeKind::directory) {
+      place.error = ENOTDIR;
+      return place;
+    }
+  }
+  if (place.node == nullptr) place.error = ENOENT;
+  return place;
+}
+
 void DeviceFiles::add(const std::string& path, Node node) {
   const auto [at, added] = nodes_.try_emplace(path);
   if (!added && node.kind == NodeKind::directory) return;
@@ -114,6 +139,24 @@ void DeviceFiles::add(const std::string& path, Node node) {
 
 void DeviceFiles::add_file(const std::string& path, std::string text) {
   add(path, {NodeKind::file, std::move(text), 0, 0, {}});
+}
+
+void DeviceFiles::add_link(const std::string& path, std::string target) {
+  add(path, {NodeKind::link, std::move(target), 0, 0, {}});
+}
+
+void DeviceFiles::add_classes(const std::string& hardware, const DeviceFacts& device) {
+  const std::string& name = device.description->name;
+  add_link(hardware + "/infiniband/" + name, "/sys/class/infiniband/" + name);
+  add_link(hardware + "/infiniband_verbs/" + device.verbs_name,
+           "/sys/class/infiniband_verbs/" + device.verbs_name);
+  if (device.interface.empty()) return;
+  const std::string place = hardware + "/net/" + device.interface;
+  // Of the kernel's interfaces only the name is here.
+  if (device.own_interface)
+    add_link(place, fmt::format("{}/{}", kInterfaces, device.interface));
+  else
+    add(place, {});
 }
 
 void DeviceFiles::add_device(const DeviceFacts& device) {
@@ -138,12 +181,10 @@ void DeviceFiles::add_device(const DeviceFacts& device) {
   add_file(verbs_folder + "/ibdev", line(description.name));
   add_file(verbs_folder + "/dev", fmt::format("{}:{}\n", kVerbsMajor, minor));
   for (const std::string& hardware : {folder + "/device", verbs_folder + "/device"}) {
-    add(hardware + "/infiniband/" + description.name, {});
-    add(hardware + "/infiniband_verbs/" + device.verbs_name, {});
+    add_classes(hardware, device);
     add_file(hardware + "/numa_node", "-1\n");  // no NUMA node
     add_file(hardware + "/vendor", fmt::format("0x{:04x}\n", description.vendor_id));
     add_file(hardware + "/device", fmt::format("0x{:04x}\n", description.vendor_part_id));
-    if (!device.interface.empty()) add(hardware + "/net/" + device.interface, {});
   }
   if (device.own_interface) add_interface(device);
   add("/dev/infiniband/" + device.verbs_name, {NodeKind::verbs_device, {}, kVerbsMajor, minor, {}});
@@ -213,8 +254,7 @@ void DeviceFiles::add_interface(const DeviceFacts& device) {
   add_number("/tx_queue_len", kQueueLength);
   add_number("/type", kEthernet);
   add_file(folder + "/uevent", fmt::format("INTERFACE={}\nIFINDEX={}\n", own.name, own.index));
-  add(folder + "/device/infiniband/" + device.description->name, {});
-  add(folder + "/device/infiniband_verbs/" + device.verbs_name, {});
+  add_classes(folder + "/device", device);
   add_file(folder + "/device/numa_node", "-1\n");
   add_file(folder + "/device/vendor", fmt::format("0x{:04x}\n", device.description->vendor_id));
   add_file(folder + "/device/device", fmt::format("0x{:04x}\n", device.description->vendor_part_id));

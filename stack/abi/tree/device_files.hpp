@@ -23,6 +23,7 @@ enum class NodeKind : uint8_t {
   directory,
   file,
   empty_row,           ///< a file of a table's row without content: a read fails with EINVAL
+  link,                ///< symbolic
   verbs_device,        ///< /dev/infiniband/uverbsN
   connection_manager,  ///< /dev/infiniband/rdma_cm
   socket,              ///< of RDMA netlink; has no path
@@ -30,7 +31,7 @@ enum class NodeKind : uint8_t {
 
 struct Node {
   NodeKind kind = NodeKind::directory;
-  std::string text;  ///< content of a file
+  std::string text;  ///< content of a file; of a link the absolute path that it refers to
   uint32_t device_major = 0, device_minor = 0;
   std::vector<std::string> names;  ///< entries of a directory, sorted
 };
@@ -54,14 +55,27 @@ class DeviceFiles {
  public:
   explicit DeviceFiles(std::span<const DeviceFacts> devices);
 
-  /// Looks up a normalized path; nullptr if there is no such entry.
+  /// Looks up a normalized path; nullptr if there is no such entry. Follows no link.
   [[nodiscard]] const Node* find(std::string_view path) const;
+  /// An entry, or why there is none.
+  struct Place {
+    std::string path;            ///< without links
+    const Node* node = nullptr;  ///< no link
+    std::string link;            ///< what the path refers to, if it is a link
+    int error = 0;
+  };
+  /// Follows the links of a normalized path, at most 40, as Linux does (path_resolution(7)). The error is
+  /// ENOENT, ENOTDIR or ELOOP.
+  [[nodiscard]] Place follow(std::string path) const;
   /// All entries by their paths.
   [[nodiscard]] const std::map<std::string, Node, std::less<>>& nodes() const { return nodes_; }
 
  private:
   void add(const std::string& path, Node node);
   void add_file(const std::string& path, std::string text);
+  void add_link(const std::string& path, std::string target);
+  /// Adds the links from the folder of a device's hardware to its entries in the classes.
+  void add_classes(const std::string& hardware, const DeviceFacts& device);
   void add_device(const DeviceFacts& device);
   void add_port(const std::string& folder, const DeviceFacts& device);
   /// Adds the file of a row, which has no content if `text` is empty.

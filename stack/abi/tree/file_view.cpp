@@ -87,6 +87,12 @@ void add_host_interfaces(Node& folder) {
   std::ranges::sort(folder.names);
 }
 
+Sight sight_of(DeviceFiles::Place place) {
+  Sight sight{std::move(place.path), std::nullopt, std::move(place.link), place.error};
+  if (place.node != nullptr) sight.node = *place.node;
+  return sight;
+}
+
 /// Returns nullopt for the entries of the host's interfaces.
 std::optional<Sight> look_at_interface(const DeviceFiles& files, std::string path) {
   const bool is_virtual = path.starts_with(kVirtualInterfaces);
@@ -96,13 +102,18 @@ std::optional<Sight> look_at_interface(const DeviceFiles& files, std::string pat
   const std::string place = std::string(kInterfaces) + below;
   const size_t name_end = std::min(place.find('/', kInterfaces.size() + 1), place.size());
   if (files.find(place.substr(0, name_end)) == nullptr) return std::nullopt;
-  Sight sight{std::move(path), std::nullopt, {}};
-  if (const Node* const node = files.find(place)) sight.node = *node;
+  Sight sight = sight_of(files.follow(place));
+  if (sight.path == place) sight.path = std::move(path);
   if (below.empty())
     add_host_interfaces(*sight.node);
   else if (!is_virtual && name_end == place.size())
     sight.link = "../../devices/virtual/net" + below;
   return sight;
+}
+
+/// A link is followed if the path goes on behind it, even with nothing (path_resolution(7)).
+bool enters_link(std::string_view path) {
+  return path.ends_with('/') || path.ends_with("/.") || path.ends_with("/..");
 }
 
 }  // namespace
@@ -133,10 +144,17 @@ std::optional<Sight> look_at(int directory, const char* path) {
   if (devices.facts().empty()) return std::nullopt;
   if (is_table) return look_at_table(devices.facts());
   const DeviceFiles files(devices.facts());
-  if (is_of_interface) return look_at_interface(files, std::move(*own));
-  Sight sight{std::move(*own), std::nullopt, {}};
-  if (const Node* const node = files.find(sight.path)) sight.node = *node;
+  std::optional<Sight> sight =
+      is_of_interface ? look_at_interface(files, std::move(*own)) : sight_of(files.follow(std::move(*own)));
+  if (sight && enters_link(path)) sight->link.clear();
   return sight;
+}
+
+std::string real_path(const Sight& sight) {
+  std::string real = sight.path;
+  if (real.size() > kInterfaces.size() && real.starts_with(kInterfaces))
+    real.replace(0, kInterfaces.size(), kVirtualInterfaces);
+  return real;
 }
 
 struct stat stat_of(const Sight& sight) {
@@ -161,9 +179,11 @@ struct stat stat_of(const Sight& sight) {
     case NodeKind::socket:
       result.st_mode = S_IFSOCK | 0777;
       break;
+    case NodeKind::link:  // a sight's node is at the link's end
+      break;
   }
   result.st_dev = makedev(0, kAnonymousMinor);
-  result.st_ino = std::hash<std::string>{}(sight.path);
+  result.st_ino = std::hash<std::string>{}(real_path(sight));
   result.st_nlink = node.kind == NodeKind::directory ? 2 : 1;
   result.st_blksize = kAttributeBytes;
   return result;
@@ -172,6 +192,7 @@ struct stat stat_of(const Sight& sight) {
 struct stat lstat_of(const Sight& sight) {
   struct stat result = stat_of(sight);
   if (sight.link.empty()) return result;
+  result.st_ino = ~result.st_ino;
   result.st_mode = S_IFLNK | 0777;
   result.st_size = static_cast<off_t>(sight.link.size());
   result.st_nlink = 1;
@@ -180,7 +201,7 @@ struct stat lstat_of(const Sight& sight) {
 
 int access_sight(const Sight& sight, int mode) {
   if (!sight.node) {
-    errno = ENOENT;
+    errno = sight.error;
     return -1;
   }
   const mode_t granted = stat_of(sight).st_mode & 07;

@@ -2,6 +2,7 @@
 // Lookup of the program's paths in our devices' trees, at the time of the call.
 #pragma once
 
+#include <cerrno>
 #include <optional>
 #include <string>
 
@@ -13,9 +14,10 @@ namespace faultline::abi {
 
 /// Result of a lookup: an entry of ours, or the fact that our tree has none at that path.
 struct Sight {
-  std::string path;  ///< normalized
+  std::string path;  ///< normalized, and without the links of our trees
   std::optional<Node> node;
-  std::string link;  ///< what the path refers to, if it is a symbolic link; the node is at its end
+  std::string link;    ///< what the path refers to, if it is a symbolic link; the node is at its end
+  int error = ENOENT;  ///< why there is no node
 };
 
 /// Returns nullopt if the path belongs to the file system, or if this process has no devices. `directory` is
@@ -26,6 +28,9 @@ struct Sight {
 /// forked child inherits it; a program started by exec does not.
 [[nodiscard]] std::string working_directory();
 void set_working_directory(const std::string& path);
+
+/// Returns the path that realpath(3) returns.
+[[nodiscard]] std::string real_path(const Sight& sight);
 
 /// Returns the stat(2) result of an entry.
 [[nodiscard]] struct stat stat_of(const Sight& sight);

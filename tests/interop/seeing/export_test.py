@@ -72,6 +72,15 @@ def check_infiniband_collector(folder):
     device = f"{folder}/class/infiniband/faultline0"
     with open(f"{device}/ports/1/state", encoding="utf-8") as file:
         assert file.read() == "4: ACTIVE\n"
+    # The tree's links lead to its own entries. A folder of a former version gives way to them.
+    link = f"{device}/device/infiniband/faultline0"
+    for _ in range(2):
+        assert os.path.realpath(link) == os.path.realpath(device) != link, os.readlink(link)
+        os.remove(link)
+        os.mkdir(link)
+        assert export("--sysfs", folder) == (0, "", "")
+    assert export("--sysfs", folder) == (0, "", "")
+    assert os.path.samefile(f"{link}/ports", f"{device}/ports")
     if shutil.which("prometheus-node-exporter") is None:
         return
     text = ask_node_exporter("--collector.infiniband", f"--path.sysfs={folder}")

@@ -3,6 +3,7 @@
 #include "stack/abi/tree/device_files.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -114,6 +115,11 @@ TEST_F(DeviceFilesTest, HaveAnInterfaceThatTheKernelLacks) {
   EXPECT_EQ(text(own + "/speed"), "100000\n");
   EXPECT_EQ(text(own + "/type"), "1\n");
   EXPECT_EQ(files().find(own + "/device/infiniband")->names, std::vector<std::string>{"faultline3"});
+  EXPECT_EQ(files().follow(own + "/device/infiniband_verbs/uverbs1/ibdev").path,
+            "/sys/class/infiniband_verbs/uverbs1/ibdev");
+  for (const std::string& hardware :
+       {own + "/device", std::string("/sys/class/infiniband/faultline3/device")})
+    EXPECT_EQ(files().follow(hardware + "/net/wire0").link, own);
   EXPECT_EQ(files().find("/sys/class/infiniband/faultline3/device/net")->names,
             std::vector<std::string>{"wire0"});
   facts_.own_interface->is_up = false;
@@ -155,6 +161,46 @@ TEST_F(DeviceFilesTest, ListsEveryEntryInItsFolder) {
   EXPECT_EQ(all.find("/dev/infiniband/uverbs1")->kind, NodeKind::verbs_device);
   EXPECT_EQ(all.find("/sys/class"), nullptr);
   EXPECT_EQ(all.find("/sys/class/infiniband/none"), nullptr);
+}
+
+TEST_F(DeviceFilesTest, LeadByLinksToTheClasses) {
+  facts_.interface = "fl0";
+  const DeviceFiles all = files();
+  const std::string device = "/sys/class/infiniband/faultline3";
+  const std::string link = device + "/device/infiniband/faultline3";
+  EXPECT_EQ(all.find(link)->kind, NodeKind::link);
+  EXPECT_EQ(all.find(link + "/node_type"), nullptr) << "find() follows no link";
+
+  const DeviceFiles::Place end = all.follow(link);
+  EXPECT_EQ(end.path, device);
+  EXPECT_EQ(end.node, all.find(device));
+  EXPECT_EQ(end.link, device);
+  const DeviceFiles::Place behind = all.follow(link + "/device/infiniband_verbs/uverbs1/dev");
+  EXPECT_EQ(behind.path, "/sys/class/infiniband_verbs/uverbs1/dev");
+  EXPECT_EQ(behind.node->text, "231:193\n");
+  EXPECT_EQ(behind.link, "") << "the file itself is no link";
+  EXPECT_EQ(all.follow(device + "/device/net/fl0").node->kind, NodeKind::directory)
+      << "an interface of the host";
+}
+
+TEST_F(DeviceFilesTest, SayWhyThereIsNoEntry) {
+  const DeviceFiles all = files();
+  const std::string device = "/sys/class/infiniband/faultline3";
+  const auto error = [&](const std::string& path) {
+    const DeviceFiles::Place place = all.follow(path);
+    EXPECT_EQ(place.node == nullptr, place.error != 0);
+    return place.error;
+  };
+  EXPECT_EQ(error(device + "/fw_ver"), 0);
+  EXPECT_EQ(error(device + "/fw_ver/x"), ENOTDIR);
+  EXPECT_EQ(error(device + "/none"), ENOENT);
+  EXPECT_EQ(error(device + "/none/x"), ENOENT);
+  EXPECT_EQ(error(device + "/device/infiniband/none"), ENOENT);
+  std::string path = device;
+  for (int links = 0; links < 40; ++links) path += "/device/infiniband/faultline3";
+  EXPECT_EQ(error(path), 0);
+  EXPECT_EQ(error(path + "/node_type"), 0);
+  EXPECT_EQ(error(path + "/device/infiniband/faultline3"), ELOOP);
 }
 
 TEST(OwnPath, IsOneOfOurTrees) {
