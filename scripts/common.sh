@@ -4,6 +4,9 @@
 
 root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
+# A compiler cache, where there is one, serves every checkout: a clone, the copy of scripts/mutants, a root filesystem.
+export CCACHE_BASEDIR=$root_dir CCACHE_NOHASHDIR=1
+
 say() { printf '== %s\n' "$*"; }
 die() {
   printf 'faultline: %s\n' "$*" >&2

@@ -47,6 +47,23 @@ grep -q "nothing" "$folder/broken.out" || fail "a broken build does not show the
 [ -z "$(jobs -p)" ] || fail "a script leaves processes"
 echo "ok: a build says how far it is"
 
+# A compiler cache serves every checkout, also files with their names in them.
+if command -v ccache >/dev/null; then
+  printf '#include <cassert>\nint main(int count, char**) { assert(count > 0); return __FILE__[0] == 0; }\n' >"$folder/tree/one.cpp"
+  sed -i "1r /dev/stdin" "$folder/tree/meson.build" < <(grep -F -e -fmacro-prefix-map "$source_dir/meson.build")
+  rm -rf "$folder/tree/build"
+  cp -r "$folder/tree" "$folder/other-checkout"
+  for checkout in tree other-checkout; do
+    CCACHE_DIR=$folder/cache ccache --zero-stats >"$folder/cache.out"
+    (cd "$folder/$checkout" && CCACHE_DIR=$folder/cache bash -euo pipefail -c '. scripts/common.sh; configure_run; compile one') >"$folder/cache.out" 2>&1 ||
+      fail "a build with a compiler cache: $(cat "$folder/cache.out")"
+  done
+  CCACHE_DIR=$folder/cache ccache --print-stats >"$folder/cache.out"
+  awk '{ count[$1] = $2 } END { exit !(count["cache_miss"] == 0 && count["direct_cache_hit"] + count["preprocessed_cache_hit"] > 0) }' "$folder/cache.out" ||
+    fail "another checkout finds nothing in the compiler cache: $(grep -E 'hit|miss' "$folder/cache.out" | tr '\n' ' ')"
+  echo "ok: a compiler cache serves every checkout"
+fi
+
 # What scripts/test chooses: --list runs nothing.
 tree=$folder/chosen
 mkdir -p "$tree"/{docs,tests,stack/base}
