@@ -4,8 +4,9 @@
 
 root_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# A compiler cache, where there is one, serves every checkout: a clone, the copy of scripts/mutants, a root filesystem.
-export CCACHE_BASEDIR=$root_dir CCACHE_NOHASHDIR=1
+# A compiler cache, where there is one, serves every checkout: a clone, the copy of scripts/mutants, a root filesystem. An object is the same
+# whether warnings are errors or not; a cached one brings its warnings, and compile looks at them.
+export CCACHE_BASEDIR=$root_dir CCACHE_NOHASHDIR=1 CCACHE_IGNOREOPTIONS=-Werror
 
 say() { printf '== %s\n' "$*"; }
 die() {
@@ -100,5 +101,9 @@ compile() {
     { grep -E -A 12 'FAILED|error:' "$log" || true; } | sed -n 1,60p >&2
     die "the build failed, see $log"
   fi
+  if [ "${FAULTLINE_WERROR:-}" = true ] && warnings_of "$log" >&2; then die "the build has warnings, see $log"; fi
   if [ "${count:-0}" -gt 5 ]; then say "built in $(duration $((SECONDS - begun)))"; fi
 }
+
+# warnings_of LOG: prints the compiler's warnings; false if there is none.
+warnings_of() { sed 's/\x1b\[[0-9;]*[mK]//g' "$1" | grep -E 'warning: .*\[-W' | sort -u; }

@@ -55,13 +55,21 @@ if command -v ccache >/dev/null; then
   cp -r "$folder/tree" "$folder/other-checkout"
   for checkout in tree other-checkout; do
     CCACHE_DIR=$folder/cache ccache --zero-stats >"$folder/cache.out"
-    (cd "$folder/$checkout" && CCACHE_DIR=$folder/cache bash -euo pipefail -c '. scripts/common.sh; configure_run; compile one') >"$folder/cache.out" 2>&1 ||
+    (cd "$folder/$checkout" && CCACHE_DIR=$folder/cache FAULTLINE_WERROR=${werror:-} bash -euo pipefail -c '. scripts/common.sh; configure_run; compile one') >"$folder/cache.out" 2>&1 ||
       fail "a build with a compiler cache: $(cat "$folder/cache.out")"
+    werror=true  # as in CI
   done
   CCACHE_DIR=$folder/cache ccache --print-stats >"$folder/cache.out"
   awk '{ count[$1] = $2 } END { exit !(count["cache_miss"] == 0 && count["direct_cache_hit"] + count["preprocessed_cache_hit"] > 0) }' "$folder/cache.out" ||
     fail "another checkout finds nothing in the compiler cache: $(grep -E 'hit|miss' "$folder/cache.out" | tr '\n' ' ')"
   echo "ok: a compiler cache serves every checkout"
+  printf 'int main() { int unused; return 0; }\n' | tee "$folder/other-checkout/one.cpp" >"$folder/tree/one.cpp"
+  (cd "$folder/tree" && CCACHE_DIR=$folder/cache bash -euo pipefail -c '. scripts/common.sh; configure_run; compile one') >"$folder/cache.out" 2>&1 ||
+    fail "a warning stops a user's build: $(cat "$folder/cache.out")"
+  if (cd "$folder/other-checkout" && CCACHE_DIR=$folder/cache FAULTLINE_WERROR=true bash -euo pipefail -c '. scripts/common.sh; configure_run; compile one') \
+    >"$folder/cache.out" 2>&1; then fail "a warning from the compiler cache is no error"; fi
+  grep -q 'unused.*-Wunused-variable' "$folder/cache.out" || fail "the warning is not shown: $(cat "$folder/cache.out")"
+  echo "ok: a warning from the compiler cache is an error where warnings are"
 fi
 
 # What scripts/test chooses: --list runs nothing.
