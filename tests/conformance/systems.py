@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """What passed on which system: a record of each, and the table of all in docs/conformance.md.
-  systems.py record MESON_LOG.json NAME   prints the record of a run of the conformance tests, as JSON
+  systems.py record MESON_LOG.json NAME   prints the record of a run of the conformance tests, as JSON; NAME ends with -archive if the
+                                          programs used the relocatable archive
   systems.py table                        prints the section of docs/conformance.md
   systems.py renew PAGE                   puts that section in place of the one that the page has
 The records are tests/conformance/systems/NAME.json."""
@@ -16,7 +17,8 @@ import sys
 
 RECORDS = pathlib.Path(__file__).resolve().parent / "systems"
 HEADING = "## On each system"
-ORDER = ["bookworm", "trixie", "forky"]
+ARCHIVE = "-archive"
+ORDER = [name + of for name in ("bookworm", "trixie", "forky") for of in ("", ARCHIVE)]
 # The packages of the programs, the kernel's library beside them.
 PACKAGES = {"rdma-core": "ibverbs-utils", "perftest": "perftest", "pyverbs": "python3-pyverbs", "UCX": "ucx-utils", "libfabric": "libfabric-bin",
             "Open MPI": "openmpi-bin", "qperf": "qperf", "fio": "fio"}
@@ -49,8 +51,11 @@ def record(log, name):
             others[short] = test["result"]
     versions = {what: asked("dpkg-query", "-W", "-f", "${Version}", package) for what, package in PACKAGES.items()}
     system = re.search(r'^PRETTY_NAME="?([^"\n]*)', pathlib.Path("/etc/os-release").read_text(encoding="ascii"), re.MULTILINE)
-    return {"system": system.group(1), "date": datetime.date.today().isoformat(), "commit": asked("git", "rev-parse", "--short=8", "HEAD"),
-            "kernel": platform.release(), "command": f"scripts/conformance systems {name}",
+    words, label = name, system.group(1)
+    if name.endswith(ARCHIVE):
+        words, label = f"--archive {name.removesuffix(ARCHIVE)}", f"{label}, by the archive"
+    return {"system": label, "date": datetime.date.today().isoformat(), "commit": asked("git", "rev-parse", "--short=8", "HEAD"),
+            "kernel": platform.release(), "command": f"scripts/conformance systems {words}",
             "versions": {what: version for what, version in versions.items() if version}, "programs": programs, "pyverbs": suites, "tests": others}
 
 
@@ -68,7 +73,7 @@ def table():
     records = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDS.glob("*.json"))}
     names = sorted(records, key=ORDER.index)
     print(f"{HEADING}\n\nWritten by `scripts/conformance systems`: Debian's programs, unmodified, over a wire, veth pairs and UDP sockets. A cell has the rows "
-          "that passed of those that ran, and why others did not.\n")
+          "that passed of those that ran, and why others did not. Each system has a build of its own; \"by the archive\" has the relocatable archive instead.\n")
     print("| | " + " | ".join(records[name]["system"] for name in names) + " |\n|---|" + "---|" * len(names))
     for key in ("date", "commit"):
         print(f"| {key} | " + " | ".join(records[name][key] for name in names) + " |")
