@@ -145,8 +145,11 @@ void DeviceFiles::add_link(const std::string& path, std::string target) {
   add(path, {NodeKind::link, std::move(target), 0, 0, {}});
 }
 
-void DeviceFiles::add_classes(const std::string& hardware, const DeviceFacts& device) {
+void DeviceFiles::add_hardware(const std::string& hardware, const DeviceFacts& device) {
   const std::string& name = device.description->name;
+  add_file(hardware + "/numa_node", "-1\n");  // no NUMA node
+  add_file(hardware + "/vendor", fmt::format("0x{:04x}\n", device.description->vendor_id));
+  add_file(hardware + "/device", fmt::format("0x{:04x}\n", device.description->vendor_part_id));
   add_link(hardware + "/infiniband/" + name, "/sys/class/infiniband/" + name);
   add_link(hardware + "/infiniband_verbs/" + device.verbs_name,
            "/sys/class/infiniband_verbs/" + device.verbs_name);
@@ -180,12 +183,7 @@ void DeviceFiles::add_device(const DeviceFacts& device) {
   add_file(verbs_folder + "/abi_version", "1\n");
   add_file(verbs_folder + "/ibdev", line(description.name));
   add_file(verbs_folder + "/dev", fmt::format("{}:{}\n", kVerbsMajor, minor));
-  for (const std::string& hardware : {folder + "/device", verbs_folder + "/device"}) {
-    add_classes(hardware, device);
-    add_file(hardware + "/numa_node", "-1\n");  // no NUMA node
-    add_file(hardware + "/vendor", fmt::format("0x{:04x}\n", description.vendor_id));
-    add_file(hardware + "/device", fmt::format("0x{:04x}\n", description.vendor_part_id));
-  }
+  for (const std::string& entry : {folder, verbs_folder}) add_hardware(entry + "/device", device);
   if (device.own_interface) add_interface(device);
   add("/dev/infiniband/" + device.verbs_name, {NodeKind::verbs_device, {}, kVerbsMajor, minor, {}});
 }
@@ -254,10 +252,7 @@ void DeviceFiles::add_interface(const DeviceFacts& device) {
   add_number("/tx_queue_len", kQueueLength);
   add_number("/type", kEthernet);
   add_file(folder + "/uevent", fmt::format("INTERFACE={}\nIFINDEX={}\n", own.name, own.index));
-  add_classes(folder + "/device", device);
-  add_file(folder + "/device/numa_node", "-1\n");
-  add_file(folder + "/device/vendor", fmt::format("0x{:04x}\n", device.description->vendor_id));
-  add_file(folder + "/device/device", fmt::format("0x{:04x}\n", device.description->vendor_part_id));
+  add_hardware(folder + "/device", device);
 }
 
 std::string normal_path(std::string_view path) {

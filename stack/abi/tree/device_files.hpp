@@ -74,8 +74,8 @@ class DeviceFiles {
   void add(const std::string& path, Node node);
   void add_file(const std::string& path, std::string text);
   void add_link(const std::string& path, std::string target);
-  /// Adds the links from the folder of a device's hardware to its entries in the classes.
-  void add_classes(const std::string& hardware, const DeviceFacts& device);
+  /// Adds the folder of a device's hardware, with links to its entries in the classes.
+  void add_hardware(const std::string& hardware, const DeviceFacts& device);
   void add_device(const DeviceFacts& device);
   void add_port(const std::string& folder, const DeviceFacts& device);
   /// Adds the file of a row, which has no content if `text` is empty.

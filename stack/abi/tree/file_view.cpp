@@ -192,7 +192,7 @@ struct stat stat_of(const Sight& sight) {
 struct stat lstat_of(const Sight& sight) {
   struct stat result = stat_of(sight);
   if (sight.link.empty()) return result;
-  result.st_ino = ~result.st_ino;
+  result.st_ino = ~result.st_ino;  // another file than the one at its end
   result.st_mode = S_IFLNK | 0777;
   result.st_size = static_cast<off_t>(sight.link.size());
   result.st_nlink = 1;
