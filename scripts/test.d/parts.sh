@@ -116,7 +116,10 @@ part_rooms() {
   step "includes and tests follow docs/rooms.md" "$root_dir/scripts/check-rooms"
   step "the picture of the rooms shows them" "$root_dir/docs/design/rooms.py" --check
 }
-part_format() { step "clang-format" check_format; }
+part_format() {
+  step "clang-format" check_format
+  step "no script pipes into a command that ends early" "$root_dir/tests/pipes_test.py"
+}
 part_tests() { run_part_tests tests; }
 part_rest() { run_part_tests rest; }
 part_chosen() { run_part_tests chosen; }
