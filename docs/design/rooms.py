@@ -32,7 +32,7 @@ GROUPS = {
     "apps": (380, 20, 340, 70, "apps/", ["apps/perf", "apps/perf/*", "apps/run", "apps/sim", "apps/sim/*", "apps/faultline", "apps/faultline/*", "apps/examples", "apps/command_line"], ["program", "own"]),
     "switch": (740, 20, 200, 70, "faultline-switch", ["apps/switch", "apps/switch/uplink"], ["own"]),
     "abi": (20, 125, 340, 95, "stack/abi/: drop-in library, interposition",
-            ["stack/abi/interpose", "stack/abi/interfaces", "stack/abi/tree", "stack/abi/netlink", "stack/abi/files", "stack/abi/sockets", "stack/abi/rdma_cm",
+            ["stack/abi/interpose", "stack/abi/interfaces", "stack/abi/tree", "stack/abi/interface_calls", "stack/abi/netlink", "stack/abi/files", "stack/abi/sockets", "stack/abi/rdma_cm",
              "stack/abi/verbs"],
             ["program", "service"]),
     "cm": (380, 125, 160, 95, "stack/cm", ["stack/cm"], ["program", "service"]),

@@ -35,20 +35,30 @@ Address._fields_ = [("next", ctypes.POINTER(Address)), ("name", ctypes.c_char_p)
                     ("netmask", ctypes.c_void_p), ("broadcast", ctypes.c_void_p), ("data", ctypes.c_void_p)]
 
 
-def addresses():
-    """The IPv4 addresses and netmasks of getifaddrs(3), by the interface's name."""
+def entries_of(family, read):
+    """What `read` returns of each entry of getifaddrs(3) with an address of the family, by the interface's name."""
     library = ctypes.CDLL(None, use_errno=True)
     first, found = ctypes.POINTER(Address)(), {}
     assert library.getifaddrs(ctypes.byref(first)) == 0
     at = first
     while at:
         entry = at.contents
-        if entry.address and ctypes.c_ushort.from_address(entry.address).value == socket.AF_INET:
-            text = [socket.inet_ntoa(ctypes.string_at(place + 4, 4)) for place in (entry.address, entry.netmask)]
-            found.setdefault(entry.name.decode(), []).append(text)
+        if entry.address and ctypes.c_ushort.from_address(entry.address).value == family:
+            found.setdefault(entry.name.decode(), []).append(read(entry))
         at = entry.next
     library.freeifaddrs(first)
     return found
+
+
+def addresses():
+    """The IPv4 addresses and netmasks."""
+    return entries_of(socket.AF_INET, lambda entry: [socket.inet_ntoa(ctypes.string_at(place + 4, 4)) for place in (entry.address, entry.netmask)])
+
+
+def statistics_of_addresses():
+    """The first members of struct rtnl_link_stats, which an entry of this family has."""
+    names_of_members = ("rx_packets", "tx_packets", "rx_bytes", "tx_bytes")
+    return entries_of(socket.AF_PACKET, lambda entry: dict(zip(names_of_members, struct.unpack("4I", ctypes.string_at(entry.data, 16)))))
 
 
 def request(number, name=NAME, value=b""):
@@ -207,6 +217,8 @@ def statistics(least_bytes):
     assert "lo" in columns
     row = dict(zip(("rx_bytes", "rx_packets", "tx_bytes", "tx_packets"), (int(columns[NAME][at]) for at in (0, 1, 8, 9))))
     assert row == files, (row, files)
+    listed_ones = statistics_of_addresses()
+    assert listed_ones[NAME] == [files] and "lo" in listed_ones, (listed_ones, files)
     links = json.loads(subprocess.run(["ip", "-j", "-s", "link", "show", NAME], check=True, capture_output=True).stdout)
     assert files == {f"{way}_{what}": links[0]["stats64"][way][what] for way in ("rx", "tx") for what in ("bytes", "packets")}, links
 

@@ -13,7 +13,7 @@
 namespace faultline::abi {
 namespace {
 
-// The names of interface_calls.cpp would list our interfaces too.
+// The names of stack/abi/interface_calls would list our interfaces too.
 NextCall<int(ifaddrs**)> next_hosts_getifaddrs("getifaddrs");
 NextCall<void(ifaddrs*)> next_hosts_freeifaddrs("freeifaddrs");
 

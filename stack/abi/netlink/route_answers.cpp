@@ -10,6 +10,7 @@
 #include <net/if_arp.h>
 #include <netinet/in.h>
 
+#include "stack/abi/tree/interface_statistics.hpp"
 #include "stack/wire/link/link.hpp"
 
 namespace faultline::abi {
@@ -56,13 +57,9 @@ constexpr uint32_t kSkipStatistics = 1U << 3;  // RTEXT_FILTER_SKIP_STATS of lin
 
 /// Puts them with 64 bits and, as the kernel does, their low halves.
 void put_statistics(NetlinkMessage& message, const rtnl_link_stats64& whole) {
-  constexpr size_t kCount = sizeof(rtnl_link_stats) / sizeof(uint32_t);
-  std::array<uint64_t, sizeof whole / sizeof(uint64_t)> values{};
-  std::memcpy(values.data(), &whole, sizeof whole);
-  std::array<uint32_t, kCount> halves{};
-  for (size_t i = 0; i < kCount; ++i) halves[i] = static_cast<uint32_t>(values[i]);
-  message.put_bytes(IFLA_STATS64, {reinterpret_cast<const uint8_t*>(values.data()), sizeof values});
-  message.put_bytes(IFLA_STATS, {reinterpret_cast<const uint8_t*>(halves.data()), sizeof halves});
+  const rtnl_link_stats halves = low_halves(whole);
+  message.put_bytes(IFLA_STATS64, {reinterpret_cast<const uint8_t*>(&whole), sizeof whole});
+  message.put_bytes(IFLA_STATS, {reinterpret_cast<const uint8_t*>(&halves), sizeof halves});
 }
 
 NetlinkBytes link_message(const InterfaceQuestion& question, const OwnInterface& own) {

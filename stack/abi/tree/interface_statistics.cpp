@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "stack/abi/tree/interface_statistics.hpp"
 
+#include <array>
+#include <bit>
+#include <cstring>
+
 #include <spdlog/fmt/fmt.h>
 
 namespace faultline::abi {
@@ -50,6 +54,15 @@ rtnl_link_stats64 interface_statistics(std::span<const NamedCounter> counters) {
   rtnl_link_stats64 statistics{};
   for (const Statistic& one : kStatistics) statistics.*one.value = sum_of(one.sources, counters);
   return statistics;
+}
+
+rtnl_link_stats low_halves(const rtnl_link_stats64& statistics) {
+  // The two have the same members in the same order; the longer one has further ones.
+  std::array<uint64_t, sizeof statistics / sizeof(uint64_t)> values{};
+  std::memcpy(values.data(), &statistics, sizeof statistics);
+  std::array<uint32_t, sizeof(rtnl_link_stats) / sizeof(uint32_t)> halves{};
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint32_t>(values[i]);
+  return std::bit_cast<rtnl_link_stats>(halves);
 }
 
 std::vector<StatisticsFile> statistics_files(const rtnl_link_stats64& statistics) {

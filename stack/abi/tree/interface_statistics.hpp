@@ -18,6 +18,9 @@ namespace faultline::abi {
 /// Returns the statistics of an interface (RTM_GETLINK of rtnetlink(7)) from its device's counters.
 [[nodiscard]] rtnl_link_stats64 interface_statistics(std::span<const NamedCounter> counters);
 
+/// Returns the low halves, as in struct rtnl_link_stats of the kernel.
+[[nodiscard]] rtnl_link_stats low_halves(const rtnl_link_stats64& statistics);
+
 /// A file of the folder "statistics" (Documentation/ABI/testing/sysfs-class-net-statistics).
 struct StatisticsFile {
   std::string_view name;

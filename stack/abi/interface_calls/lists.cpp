@@ -23,6 +23,8 @@
 
 #include "stack/abi/interfaces/own_interfaces.hpp"
 #include "stack/abi/interpose/next_call.hpp"
+#include "stack/abi/tree/interface_statistics.hpp"
+#include "stack/abi/tree/known_devices.hpp"
 #include "stack/base/process/inherited.hpp"
 #include "stack/verbs/objects/objects.hpp"
 #include "stack/wire/link/link.hpp"
@@ -47,6 +49,7 @@ struct Entry {
     sockaddr_in6 ipv6;
     sockaddr_ll link;
   } address{}, mask{}, broadcast{};
+  rtnl_link_stats statistics{};  ///< of an AF_PACKET address
 };
 using Entries = std::vector<std::unique_ptr<Entry>>;
 
@@ -93,6 +96,10 @@ std::unique_ptr<Entry> link_entry(const OwnInterface& interface) {
   std::copy(kBroadcastMac.bytes.begin(), kBroadcastMac.bytes.end(), entry->broadcast.link.sll_addr);
   entry->listed.ifa_addr = &entry->address.any;
   entry->listed.ifa_broadaddr = &entry->broadcast.any;
+  // getifaddrs(3): of this family, ifa_data is a struct rtnl_link_stats.
+  entry->statistics =
+      low_halves(interface_statistics(named_counters(counters_of_programs(interface.device))));
+  entry->listed.ifa_data = &entry->statistics;
   return entry;
 }
 
