@@ -105,25 +105,49 @@ def await_file(path, *processes):
     await_that(lambda: os.path.exists(path), f"{path} exists", *processes)
 
 
-def _is_under_way(pid):
-    """False of a process that still is the command that takes it into a namespace: until then its namespace is this one."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        return os.path.basename(file.read().split(b"\0")[0]) not in (b"ip", b"nsenter")
+def _children(pid):
+    """The processes that a process has started, and theirs. Not from /proc/PID/task/TID/children, which some kernels lack (proc(5))."""
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", encoding="ascii", errors="replace") as file:
+                parents.setdefault(int(file.read().rpartition(")")[2].split()[1]), []).append(int(entry))
+    found = list(parents.get(pid, []))
+    for child in found:
+        found += parents.get(child, [])
+    return found
+
+
+def _has_socket(pid, inodes):
+    """Tells whether a process has one of these sockets. Of a process that this one may not look into, the answer is yes."""
+    links = {f"socket:[{inode}]" for inode in inodes}
+    try:
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(entry.path) in links:
+                    return True
+    except PermissionError:
+        return True
+    except OSError:  # it has ended
+        pass
     return False
 
 
-def listens(port, pid="self", kind="tcp"):
-    """Tells whether a socket in the network namespace of a process listens at the TCP port, or is bound to the UDP port with kind "udp"."""
-    if not _is_under_way(pid):
-        return False
+def listens(port, pid=None, kind="tcp"):
+    """Tells whether a socket of a process, or of one that it has started, listens at the TCP port, or is bound to the UDP port with kind
+    "udp". Without a process, any socket of this network namespace will do. With one, a socket of others must not: a command that takes
+    the process into its namespace is in this one first, where another test may have the port."""
     end, states = f":{int(port):04X}", {"tcp": ("0A",), "udp": ("07",)}[kind]  # proc(5), /proc/net/tcp: TCP_LISTEN, and TCP_CLOSE of UDP
+    inodes = set()
     for table in (kind, kind + "6"):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
+        with contextlib.suppress(OSError), open(f"/proc/{pid or 'self'}/net/{table}", encoding="ascii") as file:
             for line in file:
                 fields = line.split()
                 if fields[1].endswith(end) and fields[3] in states:
-                    return True
-    return False
+                    inodes.add(fields[9])
+    if not inodes or pid is None:
+        return bool(inodes)
+    return _has_socket(pid, inodes) or any(_has_socket(child, inodes) for child in _children(pid))
 
 
 def polls(pid, descriptor):
@@ -138,7 +162,7 @@ def polls(pid, descriptor):
 
 
 def await_port(port, process, kind="tcp"):
-    """Waits until a socket in the process's network namespace listens at the port. On a wire, too: the port is the kernel's there."""
+    """Waits until the process listens at the port. On a wire, too: the port is the kernel's there."""
     await_that(lambda: listens(port, process.pid, kind), f"{kind} port {port} listens", process)
 
 

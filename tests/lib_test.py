@@ -9,13 +9,6 @@ import sys
 import lib
 
 
-def named(name):
-    """A process of this name in the test's own namespace. It waits for nothing else."""
-    process = lib.start(["bash", "-c", 'exec -a "$0" sleep 600', name], name=name)
-    lib.await_that(lambda: open(f"/proc/{process.pid}/cmdline", "rb").read().startswith(name.encode() + b"\0"), "it has its name", process)
-    return process
-
-
 def check_users():
     """Runs at the same time have different users, and a run keeps its user beyond exec."""
     command = [sys.executable, "-c", "import os, sys; sys.path.insert(0, sys.argv[1]); import lib; user = str(lib.own_user()); print(user, flush=True)\n"
@@ -37,11 +30,17 @@ def main():
         datagrams.bind(("127.0.0.1", 0))
         lib.expect(lib.listens(port), "the own port")
         lib.expect(lib.listens(datagrams.getsockname()[1], kind="udp"), "the own port of UDP")
-        program = named("program")
-        lib.expect(lib.listens(port, program.pid), "a port in the namespace of another process")
-        # A command that goes on to a namespace is in this one first, where another test may have the port.
-        for name in ("ip", "nsenter"):
-            lib.expect(not lib.listens(port, named(name).pid), f"{name} is not yet in its namespace")
+        # Others' sockets are not the program's. A command that takes it into its namespace is in this one first.
+        stranger = lib.start(["sleep", "600"])
+        lib.expect(not lib.listens(port, stranger.pid), "a process that has not the socket")
+        program = lib.start(["sleep", "600"], pass_fds=[server.fileno()])
+        lib.expect(lib.listens(port, program.pid), "a process with the socket")
+        parent = lib.start([sys.executable, "-c", "import os, subprocess, sys\nsocket = int(sys.argv[1])\n"
+                            "subprocess.Popen(['sleep', '600'], pass_fds=[socket])\nos.close(socket)\nprint('started', flush=True)\ninput()",
+                            server.fileno()], stdin=subprocess.PIPE, pass_fds=[server.fileno()])
+        lib.await_line(parent, "started")
+        lib.expect(lib.listens(port, parent.pid), "a process whose child has the socket")
+        parent.end()
         program.end()
         lib.expect(not lib.listens(port, program.pid), "a process that has ended")
     lib.expect(not lib.listens(port), "a port that is closed")
