@@ -31,6 +31,7 @@ SKIPPED = 77
 SHOWN_CHARACTERS = 2000
 CLONE_NEWNET = 0x40000000
 POLL_CALLS = (7, 73)  # poll of x86-64, and ppoll of AArch64, where the C library's poll is this
+ACCEPT_CALLS = {"x86_64": (43, 288), "aarch64": (202, 242)}  # accept and accept4
 
 _clean_up = contextlib.ExitStack()
 _processes = []
@@ -158,6 +159,13 @@ def polls(pid, descriptor):
         if int(number) in POLL_CALLS and int(count, 16) == 1:
             memory.seek(int(address, 16))
             return int.from_bytes(memory.read(4), sys.byteorder) == int(descriptor)
+    return False
+
+
+def awaits_client(pid):
+    """Tells whether the first thread of a process waits in poll(2) or accept(2)."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/syscall", encoding="ascii") as file:
+        return int(file.read().split()[0]) in POLL_CALLS + ACCEPT_CALLS.get(os.uname().machine, ())
     return False
 
 

@@ -45,6 +45,13 @@ def main():
         lib.expect(not lib.listens(port, program.pid), "a process that has ended")
     lib.expect(not lib.listens(port), "a port that is closed")
     lib.expect(lib.polls(os.getpid(), 0) is False, "a process that does not wait in poll")
+    for name, words in (("accept", "server.accept()"), ("poll", "select.poll().poll()")):
+        program = lib.start([sys.executable, "-c", "import select, socket\nserver = socket.create_server(('127.0.0.1', 0))\ninput()\n" + words],
+                            stdin=subprocess.PIPE)
+        lib.expect(not lib.awaits_client(program.pid), "a process that reads")
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+        lib.await_that(lambda program=program: lib.awaits_client(program.pid), f"the process waits in {name}", program)
     print("ok: a port is looked for where the program itself is")
 
 

@@ -224,12 +224,13 @@ class Run:
         self.await_listener(process)
         self.both_ended(process, self.finish(self.start("b", client), "client"))
 
-    def ask(self, server):
+    def ask(self, server, is_ready=lambda: True):
         """The client of a server that listens by rdma_cm; returns the client's status."""
         if self.row.ready:
             self.await_output("a", self.row.ready.strip(), server)
         else:
             self.await_cm_listener(server)
+        self.await_that(is_ready, "the server does not wait for a client", server)
         for _ in range(MOST_CLIENTS):
             status = self.finish(self.start("b", self.row.client), "client")
             if status == 0 or server.poll() is not None or not GAVE_UP.search(self.output("b")):
@@ -240,18 +241,21 @@ class Run:
         server = self.start("a", self.row.server)
         self.both_ended(server, self.ask(server))
 
-    def serve(self, may_end=False):
+    def serve(self):
         """A server that does not end by itself."""
         server = self.start("a", self.row.server)
-        status = self.ask(server)
+        self.served(server, self.ask(server), (None,))
+
+    def served(self, server, status, may_end):
         ended = server.poll()
-        if status != 0 or ended is not None and not (may_end and ended == 0):
+        if status != 0 or ended not in may_end:
             raise Failure(f"client {status}, server {ended}")
         self.end(server, signal.SIGTERM)
 
     def either(self):
-        """A server that ends with its client in some versions of the program."""
-        self.serve(may_end=True)
+        """A server that in some versions of the program listens by TCP as soon as it does by rdma_cm, and ends with its client."""
+        server = self.start("a", self.row.server)
+        self.served(server, self.ask(server, lambda: lib.awaits_client(server.pid)), (None, 0))
 
     def copy(self):
         """A server that does not end by itself, and that must have the data that was sent to it."""
