@@ -432,7 +432,7 @@ def why_not(row, network):
     if program == "cmtime" and (" -C " in row.server) != ("controller" in usage_of(program)):
         return "its options are others"
     # rdma-core 56: the kernel has the addresses of the other networks.
-    if program == "cmtime" and network == "veth" and "[-S]" in usage_of(program) and "controller" not in usage_of(program):
+    if program == "cmtime" and network == "veth" and " -C " not in row.server and "[-S]" in usage_of(program):
         return "its ends meet by TCP at the device's address, which the kernel has not"
     return None
 
