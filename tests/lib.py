@@ -123,9 +123,9 @@ def _has_socket(pid, inodes):
     """Tells whether a process has one of these sockets. Of a process that this one may not look into, the answer is yes."""
     links = {f"socket:[{inode}]" for inode in inodes}
     try:
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(entry.path) in links:
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed since
+                if os.readlink(f"/proc/{pid}/fd/{descriptor}") in links:
                     return True
     except PermissionError:
         return True
@@ -163,10 +163,13 @@ def polls(pid, descriptor):
 
 
 def awaits_client(pid):
-    """Tells whether the first thread of a process waits in poll(2) or accept(2)."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/syscall", encoding="ascii") as file:
-        return int(file.read().split()[0]) in POLL_CALLS + ACCEPT_CALLS.get(os.uname().machine, ())
-    return False
+    """Tells whether the first thread of a process waits in poll(2) or accept(2). Where the kernel does not say, the answer is yes."""
+    try:
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
+            number = file.read().split()[0]
+    except OSError:
+        return True
+    return number.isdigit() and int(number) in POLL_CALLS + ACCEPT_CALLS.get(os.uname().machine, ())
 
 
 def await_port(port, process, kind="tcp"):

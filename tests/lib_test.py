@@ -46,8 +46,9 @@ def main():
     lib.expect(not lib.listens(port), "a port that is closed")
     lib.expect(lib.polls(os.getpid(), 0) is False, "a process that does not wait in poll")
     for name, words in (("accept", "server.accept()"), ("poll", "select.poll().poll()")):
-        program = lib.start([sys.executable, "-c", "import select, socket\nserver = socket.create_server(('127.0.0.1', 0))\ninput()\n" + words],
-                            stdin=subprocess.PIPE)
+        program = lib.start([sys.executable, "-c", "import select, socket\nserver = socket.create_server(('127.0.0.1', 0))\n"
+                            "print('reads', flush=True)\ninput()\n" + words], stdin=subprocess.PIPE)
+        lib.await_line(program, "reads")
         lib.expect(not lib.awaits_client(program.pid), "a process that reads")
         program.stdin.write(b"\n")
         program.stdin.flush()
